@@ -18,12 +18,12 @@ from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import is_run, name_of, run_of, uid_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.workload import read_workload, verdict_of
 from stepset.watch.list_watch import ListWatch
 

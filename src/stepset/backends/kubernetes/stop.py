@@ -14,9 +14,9 @@ from stepset.backends.kubernetes.find import listed
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.metadata import QUEUE_LABEL, RUN
+from stepset.unstructured import Fields, part, text
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import controller_of, is_run
-from stepset.watch.cluster.unstructured import Fields, part, text
 
 
 async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepset.run_status import Failure, FailureKind
+from stepset.unstructured import to_number
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
-from stepset.watch.cluster.unstructured import to_number
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of, make_failure
 from stepset.watch.present.sentences import restart_sentence

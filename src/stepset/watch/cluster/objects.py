@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Events, read_event
 from stepset.watch.cluster.kueue import KueueWorkload, read_kueue_workload
@@ -18,8 +19,8 @@ from stepset.watch.cluster.ownership import (
     name_of,
     run_of,
 )
-from stepset.watch.cluster.pods import Place, Pod, PodPlaces, read_pod
-from stepset.watch.cluster.unstructured import part, text
+from stepset.watch.cluster.pod_places import PodPlaces
+from stepset.watch.cluster.pods import Place, Pod, read_pod
 from stepset.watch.cluster.workload import Workload, combined, is_job_of, is_pod_of, read_workload
 
 _log = logging.getLogger(__name__)

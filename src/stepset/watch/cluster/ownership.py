@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepset.targets.metadata import RUN
+from stepset.unstructured import Fields, part, rows, text
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 
 class UnreadableObjectError(ValueError):

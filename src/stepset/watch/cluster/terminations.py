@@ -13,10 +13,10 @@ from typing import Any
 
 from stepset.plan.model import NODE
 from stepset.run_status import FailureKind
+from stepset.unstructured import integer, moment
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
-from stepset.watch.cluster.unstructured import integer, moment
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, may_be_aftermath
 

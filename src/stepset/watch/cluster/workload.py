@@ -14,9 +14,7 @@ from typing import Any, Literal
 from stepset.plan.model import NODE
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import JOB, LOST_NODE_AFTER, MIN_NODES, QUEUE_LABEL, RANKS, RUN, TTL, VERDICT, WORLD_SIZE
-from stepset.watch.bounded_json import parse_json
-from stepset.watch.cluster.ownership import controller_of
-from stepset.watch.cluster.unstructured import (
+from stepset.unstructured import (
     Fields,
     conditions,
     holds,
@@ -29,6 +27,8 @@ from stepset.watch.cluster.unstructured import (
     time_of,
     to_number,
 )
+from stepset.watch.bounded_json import parse_json
+from stepset.watch.cluster.ownership import controller_of
 from stepset.watch.cluster.verdict import parse_verdict
 
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of a JobSet's Jobs

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from stepset.errors import BadInputError
-from stepset.watch.cluster.unstructured import one_line
+from stepset.unstructured import one_line
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from stepset.errors import InfrastructureError
-from stepset.watch.cluster.unstructured import one_line, text
+from stepset.unstructured import one_line, text
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
 """HTTP statuses that this package handles."""

@@ -29,7 +29,7 @@ from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.unstructured import one_line
+from stepset.unstructured import one_line
 from stepset.watch.lines import Batch, Splitter
 from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.targets.names import CONTAINER
+from stepset.unstructured import Fields, number, part, rows, text
 from stepset.watch.cluster.pods import read_pod
-from stepset.watch.cluster.unstructured import Fields, number, part, rows, text
 
 Ranks = Mapping[str, tuple[int, int]]
 """Group -> the first rank of its pods, and the number of ranks per pod."""

@@ -11,8 +11,8 @@ from stepset.backends.kubernetes.submit.submission import STARTED
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import RUN, SUBMISSION
+from stepset.unstructured import part, rows, text, time_of
 from stepset.watch.cluster.ownership import is_run
-from stepset.watch.cluster.unstructured import part, rows, text, time_of
 
 HALF_SUBMITTED_AFTER = 600
 """Seconds after which an incomplete submission counts as abandoned."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
-from stepset.watch.cluster.unstructured import one_line
+from stepset.unstructured import one_line
 
 _LIMIT = 300
 _PREFIXES = (

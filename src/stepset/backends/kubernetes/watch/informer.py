@@ -27,11 +27,11 @@ from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.metadata import RUN
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import name_of, owned, uid_of
 from stepset.watch.cluster.router import Router
-from stepset.watch.cluster.unstructured import part, text
 
 _log = logging.getLogger(__name__)
 
