@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from stepset.defaults import STARTUP_TIMEOUT
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED
@@ -146,7 +147,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         config_file: str | None = None,
         poll_interval: float = 10,
         admission_timeout: float | None = None,
-        startup_timeout: float | None = 1800,
+        startup_timeout: float | None = STARTUP_TIMEOUT,
         quiet_after: float | None = 3600,
         on_finish_action: str = "keep",
         on_kill_action: str = "delete",
