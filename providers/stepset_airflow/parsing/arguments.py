@@ -1,0 +1,62 @@
+"""Checks the arguments of an operator's constructor and of `partial`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepset_airflow.airflow_internals import current_dag
+from stepset_airflow.parsing.given import Given
+from stepset_airflow.parsing.job import job_problems
+from stepset_airflow.parsing.kpo_parameters import KpoParameter
+from stepset_airflow.parsing.place import located, place_of
+from stepset_airflow.parsing.templates import Templates
+from stepset_airflow.parsing.unknown_parameters import Advice, unknown_parameters
+from stepset_airflow.parsing.values import option_problems
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
+
+def check_names(
+    operator: type, arguments: Collection[str], place: Mapping[str, Any], advice: Advice = KpoParameter.error
+) -> None:
+    """Raises TypeError if no constructor of `operator` accepts an argument.
+
+    Args:
+        operator: the operator's class.
+        arguments: the names of the arguments.
+        place: arguments that contain dag, task_group and task_id, which the error names.
+        advice: what to write instead of a parameter of KubernetesPodOperator.
+    """
+    if problems := unknown_parameters(operator, arguments, advice):
+        raise TypeError(located(problems, place_of(place)))
+
+
+def check_values(
+    operator: type[BaseOperator],
+    values: Mapping[str, Any],
+    place: Mapping[str, Any],
+    *,
+    sets_function: bool,
+    complete: bool,
+) -> None:
+    """Raises ValueError if a known value of an operator's parameters is invalid.
+
+    Args:
+        operator: the operator's class.
+        values: the arguments by parameter.
+        place: arguments that contain dag, task_group and task_id.
+        sets_function: whether the program is the function that the decorator decorates.
+        complete: False if `expand` may add arguments.
+    """
+    dag = place.get("dag") or current_dag()
+    given = Given(values, operator.template_fields, Templates.of(dag, operator.template_ext))
+    folder = None if dag is None else Path(dag.folder)
+    problems = [
+        *option_problems(given),
+        *job_problems(given, folder, sets_function=sets_function, complete=complete),
+    ]
+    if problems:
+        raise ValueError(located(problems, place_of(place)))
