@@ -13,7 +13,7 @@ from stepset_airflow.parsing.kpo_parameters import KpoParameter
 from stepset_airflow.parsing.place import located, place_of
 from stepset_airflow.parsing.templates import Templates
 from stepset_airflow.parsing.unknown_parameters import Advice, unknown_parameters
-from stepset_airflow.parsing.values import option_problems
+from stepset_airflow.parsing.values import option_problems, sensor_problems
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -59,4 +59,12 @@ def check_values(
         *job_problems(given, folder, sets_function=sets_function, complete=complete),
     ]
     if problems:
+        raise ValueError(located(problems, place_of(place)))
+
+
+def check_sensor(operator: type[BaseOperator], values: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+    """Raises ValueError if a known value of a sensor's parameters is invalid; the arguments are those of above."""
+    dag = place.get("dag") or current_dag()
+    given = Given(values, operator.template_fields, Templates.of(dag, operator.template_ext))
+    if problems := [*option_problems(given), *sensor_problems(given)]:
         raise ValueError(located(problems, place_of(place)))

@@ -70,7 +70,7 @@ _ROWS = (
     KpoParameter(
         "cmds",
         'script="train.py"',
-        "or module=, command= or function=; stepset adds torchrun and its flags (framework, num_nodes, procs_per_node)",
+        "which torchrun starts; or module=; or command= with torchrun, but without the flags that stepset sets",
     ),
     KpoParameter("arguments", 'args=["--epochs", "3"]'),
     KpoParameter("env_vars", 'env={"LR": "0.1"}', "a mapping instead of a list of V1EnvVar"),
@@ -139,7 +139,7 @@ _ROWS = (
         "a mapping, no file; load the file in the DAG, or write it into a job file (job=)",
     ),
     KpoParameter("base_container_name", note="the container of the ranks is called node; remove it"),
-    _node("termination_message_policy", '"terminationMessagePolicy": "File"', "stepset reads verdicts from elsewhere"),
+    _node("termination_message_policy", '"terminationMessagePolicy": "File"', "by default FallbackToLogsOnError"),
     _same("labels"),
     _same("annotations"),
     # Time limits.

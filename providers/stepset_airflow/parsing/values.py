@@ -41,6 +41,14 @@ def option_problems(given: Given) -> Iterator[str]:
         )
 
 
+def sensor_problems(given: Given) -> Iterator[str]:
+    """Yields a problem for each of a sensor's own parameters with an invalid value."""
+    if given.is_known("run_name") and not (isinstance(name := given.values["run_name"], str) and name):
+        yield f"run_name: {name!r} is not known; give the name of a run"
+    if given.value("start_from_trigger") is True and given.value("backend") == "local":
+        yield "start_from_trigger: a triggerer cannot read the runs of a worker's machine; leave it out"
+
+
 def check_backend(name: str | None) -> None:
     """Raises ValueError for an unknown backend."""
     if name is not None:
