@@ -118,6 +118,11 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
     run = run_dag(write_dag(task, script))
     assert run.tries("train") == 2
     assert run.xcom("train") == {"attempt": "1", "found": "half"}
+    (why,) = [line for line in run.lines if line.startswith("this try starts another run")]
+    assert why.startswith("this try starts another run, because run train-")
+    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1.")
+    states = [line for line in run.lines if "Running" in line]
+    assert run.lines.index(why) > run.lines.index(states[0]), "the first try has no reason"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,9 @@ def test_an_error_that_a_retry_cannot_fix_is_not_retried(
 
 
 def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: RunDag) -> None:
-    run = run_dag(write_dag(f'DistributedTrainOperator(task_id="train", backend="slurm", {WORLD}, retries=3)'))
+    run = run_dag(
+        write_dag(f'DistributedTrainOperator(task_id="train", backend="{{{{ \'slurm\' }}}}", {WORLD}, retries=3)')
+    )
     assert run.tries("train") == 1
     assert "backend: 'slurm' is not known" in str(run.error)
 
@@ -155,6 +162,10 @@ def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: Ru
     task = f"DistributedTrainOperator({LOCAL}, exit_code_policy={{42: 'skip'}})"
     run = run_dag(write_dag(task, "import os, sys; sys.exit(42 if os.environ['RANK'] == '1' else 0)"))
     assert (run.state, run.task_state("train")) == ("success", "skipped")
+    (skipped,) = [entry for entry in run.log if entry["event"] == "Skipping task."]
+    first, second, *_ = skipped["reason"].splitlines()
+    assert first == "the task is skipped, because exit_code_policy maps exit code 42 to skip"
+    assert " failed after " in second
 
 
 def test_the_events_of_its_outlets_contain_the_result_and_the_checkpoint(

@@ -18,17 +18,19 @@ from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED
-from stepset_airflow.identity import attempt, free_name, run_name
+from stepset_airflow.identity import attempt, epoch, free_name, run_name
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
+from stepset_airflow.page.past_tries import failure_of
 from stepset_airflow.parsing.arguments import check_names, check_values
 from stepset_airflow.parsing.given import Given
 from stepset_airflow.parsing.templates import Templates
 from stepset_airflow.parsing.values import option_problems
-from stepset_airflow.run.exit_policy import outcome_of
+from stepset_airflow.run.exit_policy import outcome_of, skip_reason
 from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
+from stepset_airflow.run.try_reason import local_try_reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -281,7 +283,11 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             self._environment = start_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
-        with open_page(self, context["ti"], {}) as page:
+        ti, store = context["ti"], context["task_state_store"]
+        tried, cleared = attempt(ti, self.retries or 0), epoch(ti, self.retries or 0)
+        if reason := local_try_reason(tried, cleared, lambda: failure_of(store)):
+            self.log.info(reason)
+        with open_page(self, ti, {}) as page:
             try:
                 backend = backend_of(name)
                 self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
@@ -293,7 +299,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             # this exception a task whose training was killed could succeed.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
-            page.store_try(context["task_state_store"])
+            page.store_try(store)
             raise self.failure(status, outcome_of(status.failure, self.exit_code_policy))
         self.report_to_assets(context, status)
         return status.result
@@ -396,8 +402,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self._status = status
         if outcome == "retry":
             return TrainingTaskError.of(status)
-        error = AirflowSkipException if outcome == "skip" else AirflowFailException
-        return error(failure_text(status))
+        if outcome == "skip":
+            return AirflowSkipException(f"{skip_reason(status.failure, self.exit_code_policy)}\n{failure_text(status)}")
+        return AirflowFailException(failure_text(status))
 
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""

@@ -35,6 +35,15 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
     return by_code or given.get(kind) or _FINAL_KINDS.get(kind, "retry")
 
 
+def skip_reason(failure: Failure | None, policy: Mapping[int | str, str] | None) -> str:
+    """Returns why a task is skipped: the entry of `exit_code_policy` by which `outcome_of` decided."""
+    given = {str(key): value for key, value in (policy or {}).items()}
+    assert failure is not None  # a run without a failure is retried
+    by_code = failure.exit_code is not None and str(failure.exit_code) in given
+    what = f"exit code {failure.exit_code}" if by_code else failure.kind.value
+    return f"the task is skipped, because exit_code_policy maps {what} to skip"
+
+
 def should_delete(on_finish_action: str, succeeded: bool) -> bool:
     """Returns whether the objects of a completed run are deleted."""
     return on_finish_action == "delete" or (on_finish_action == "delete_succeeded" and succeeded)
