@@ -158,6 +158,24 @@ def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: Run
     assert "backend: 'slurm' is not known" in str(run.error)
 
 
+@pytest.mark.parametrize(
+    ("mapped", "problem"),
+    [
+        ('num_nodes=["two"]', "num_nodes: 'two' is not a whole number"),
+        ('on_kill_action=["stop"]', "on_kill_action: 'stop' is not known; use delete, suspend, keep"),
+    ],
+    ids=["field", "option"],
+)
+def test_an_invalid_mapped_value_fails_its_task_without_another_try(
+    write_dag: WriteDag, run_dag: RunDag, mapped: str, problem: str
+) -> None:
+    given = 'task_id="train", backend="local", script="train.py", retries=3'
+    run = run_dag(write_dag(f"DistributedTrainOperator.partial({given}).expand({mapped})"))
+    assert (run.task_state("train[0]"), run.tries("train[0]")) == ("failed", 1)
+    assert isinstance(run.error, AirflowFailException)
+    assert problem in str(run.error)
+
+
 def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: RunDag) -> None:
     task = f"DistributedTrainOperator({LOCAL}, exit_code_policy={{42: 'skip'}})"
     run = run_dag(write_dag(task, "import os, sys; sys.exit(42 if os.environ['RANK'] == '1' else 0)"))

@@ -22,7 +22,6 @@ from stepset_airflow.identity import attempt, epoch, free_name, run_name
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
-from stepset_airflow.page.past_tries import failure_of
 from stepset_airflow.parsing.arguments import check_names, check_values
 from stepset_airflow.parsing.given import Given
 from stepset_airflow.parsing.templates import Templates
@@ -30,7 +29,6 @@ from stepset_airflow.parsing.values import option_problems
 from stepset_airflow.run.exit_policy import outcome_of, skip_reason
 from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
-from stepset_airflow.run.try_reason import local_try_reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -275,7 +273,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
         from stepset.run_status import Phase
+        from stepset_airflow.page.past_tries import failure_of
         from stepset_airflow.page.writer import open_page
+        from stepset_airflow.run.try_reason import local_try_reason
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         self._check_rendered_options(name)

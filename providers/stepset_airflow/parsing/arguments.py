@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from stepset_airflow.airflow_internals import current_dag
 from stepset_airflow.parsing.given import Given
 from stepset_airflow.parsing.job import job_problems
-from stepset_airflow.parsing.kpo_parameters import KpoParameter
 from stepset_airflow.parsing.place import located, place_of
 from stepset_airflow.parsing.templates import Templates
-from stepset_airflow.parsing.unknown_parameters import Advice, unknown_parameters
+from stepset_airflow.parsing.unknown_parameters import unknown_parameters
 from stepset_airflow.parsing.values import option_problems, sensor_problems
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_names(
-    operator: type, arguments: Collection[str], place: Mapping[str, Any], advice: Advice = KpoParameter.error
+    operator: type, arguments: Collection[str], place: Mapping[str, Any], *, in_sensor: bool = False
 ) -> None:
     """Raises TypeError if no constructor of `operator` accepts an argument.
 
@@ -28,9 +27,9 @@ def check_names(
         operator: the operator's class.
         arguments: the names of the arguments.
         place: arguments that contain dag, task_group and task_id, which the error names.
-        advice: what to write instead of a parameter of KubernetesPodOperator.
+        in_sensor: whether `operator` waits for runs instead of starting them.
     """
-    if problems := unknown_parameters(operator, arguments, advice):
+    if problems := unknown_parameters(operator, arguments, in_sensor=in_sensor):
         raise TypeError(located(problems, place_of(place)))
 
 

@@ -1,19 +1,16 @@
-"""Arguments that no constructor of an operator accepts, and the parameters that are meant instead."""
+"""Arguments that no constructor of an operator accepts, and the parameters that are meant instead.
+
+Functions import what only an error needs, because DAG files must parse quickly.
+"""
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
-
-from stepset_airflow.parsing.kpo_parameters import KPO_PARAMETERS, KpoParameter
 
 _INTERNAL = "_airflow"
 """Prefix of the arguments that Airflow itself passes."""
-
-Advice = Callable[[KpoParameter], str]
-"""Returns what to write instead of a parameter of KubernetesPodOperator."""
 
 
 @cache
@@ -27,14 +24,25 @@ def parameters_of(operator: type) -> frozenset[str]:
     return frozenset(found - {"self"})
 
 
-def unknown_parameters(operator: type, given: Iterable[str], advice: Advice = KpoParameter.error) -> list[str]:
-    """Returns one line for each argument that no constructor of `operator` accepts; `advice` differs by operator."""
+def unknown_parameters(operator: type, given: Iterable[str], *, in_sensor: bool = False) -> list[str]:
+    """Returns one line for each argument that no constructor of `operator` accepts.
+
+    Args:
+        operator: the operator's class.
+        given: the names of the arguments.
+        in_sensor: whether `operator` waits for runs instead of starting them.
+    """
     known = parameters_of(operator)
-    return [_problem(name, known, advice) for name in given if name not in known and not name.startswith(_INTERNAL)]
+    unknown = [name for name in given if name not in known and not name.startswith(_INTERNAL)]
+    return [_problem(name, known, in_sensor=in_sensor) for name in unknown]
 
 
-def _problem(name: str, known: frozenset[str], advice: Advice) -> str:
+def _problem(name: str, known: frozenset[str], *, in_sensor: bool) -> str:
+    from difflib import get_close_matches
+
+    from stepset_airflow.parsing.kpo_parameters import KPO_PARAMETERS
+
     if (parameter := KPO_PARAMETERS.get(name)) is not None:
-        return f"{name}: {advice(parameter)}"
-    close = difflib.get_close_matches(name, sorted(known), n=1)
+        return f"{name}: {parameter.error_in_sensor() if in_sensor else parameter.error()}"
+    close = get_close_matches(name, sorted(known), n=1)
     return f"{name}: unknown parameter; {f'did you mean {close[0]!r}?' if close else 'remove it'}"

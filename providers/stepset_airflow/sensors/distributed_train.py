@@ -13,7 +13,6 @@ from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
 from stepset_airflow.parsing.arguments import check_names, check_sensor
-from stepset_airflow.parsing.kpo_parameters import KpoParameter
 from stepset_airflow.parsing.values import check_backend
 from stepset_airflow.run.trigger_event import reported_status
 
@@ -80,7 +79,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         config_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_names(type(self), kwargs, kwargs, KpoParameter.error_in_sensor)
+        check_names(type(self), kwargs, kwargs, in_sensor=True)
         super().__init__(**kwargs)
         self.run_name = run_name
         self.backend = backend
@@ -108,7 +107,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         """Returns the sensor with constant arguments, to be mapped over others; raises like the constructor."""
 
         def check(arguments: Mapping[str, Any]) -> None:
-            check_names(cls, arguments, kwargs, KpoParameter.error_in_sensor)
+            check_names(cls, arguments, kwargs, in_sensor=True)
 
         check(kwargs)
         check_sensor(cls, {name: value for name, value in kwargs.items() if name in PARAMETERS}, kwargs)
