@@ -245,6 +245,11 @@ class TestJob:
         self.job(tmp_path, "job.yaml", num_nodes=2)
         self.job(tmp_path, "{{ params.job }}")
 
+    @pytest.mark.parametrize("path", ["a" * 300, "a\0b", "dag_file.py/job.yaml"], ids=["long", "nul", "below a file"])
+    def test_an_unusable_path_is_an_error_when_the_task_runs(self, tmp_path: Path, path: str) -> None:
+        (tmp_path / "dag_file.py").write_text("")
+        self.job(tmp_path, path)
+
     def test_a_job_file_that_is_not_yaml_is_an_error_of_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "job.yaml").write_text("script: [")
         with pytest.raises(ValueError, match=r"^DAG 'nightly', task 'train': /.*/job.yaml: ") as raised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def _base(given: Given, folder: Path | None) -> tuple[Mapping[str, Any] | None, 
     if not isinstance(job, str):
         raise BadInputError(f"job: {job!r} is not known; give a mapping, the path of a job file, or a TrainingJob")
     path = None if folder is None else folder / job
-    if path is None or not path.exists():  # an earlier task may write it
+    # An earlier task may write the file. Unlike Path.exists, os.path.exists returns False for an unusable path.
+    if path is None or not os.path.exists(path):  # noqa: PTH110
         return {}, "", set(JOB_FIELDS)
     return read_job_file(path), str(path), set()
