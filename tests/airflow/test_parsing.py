@@ -78,6 +78,10 @@ class TestValues:
                 "startup_timeout: datetime.timedelta(seconds=300) is not a number of seconds; give one such as 1800,"
                 " or None for no limit",
             ),
+            (
+                {"exit_code_policy": ["skip"]},
+                "exit_code_policy: ['skip'] is not a mapping; give one such as {42: 'skip'}",
+            ),
             ({"poll_interval": 0}, "poll_interval: 0 is not a number of seconds; give one such as 10"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -107,8 +111,13 @@ class TestValues:
             define(num_nodes=prepare(), args=["--data", prepare()])
 
     def test_the_result_of_another_task_in_a_parameter_that_is_not_templated_is_an_error(self, define: Define) -> None:
-        with DAG("nightly", schedule=None), pytest.raises(ValueError, match="callbacks: the result of another task is"):
-            define(callbacks=prepare())
+        for parameter in ("callbacks", "startup_timeout", "exit_code_policy"):
+            with DAG("nightly", schedule=None), pytest.raises(ValueError, match="another task") as raised:
+                define(**{parameter: prepare()})
+            assert str(raised.value) == (
+                f"DAG 'nightly', task 'train': {parameter}: the result of another task is possible in templated"
+                " parameters only"
+            )
 
     def test_the_delimiters_of_the_dag_s_templates_are_used(self, define: Define) -> None:
         dag = {"jinja_environment_kwargs": {"variable_start_string": "[["}}
@@ -167,6 +176,16 @@ def test_a_task_in_a_group_has_its_full_name_in_errors() -> None:
 def test_without_a_dag_the_error_names_the_task() -> None:
     with pytest.raises(TypeError, match=r"^task 'train': num_node: unknown parameter"):
         operator(num_node=2)
+
+
+def test_a_text_is_validated_when_the_dag_of_its_templates_is_known() -> None:
+    @task.distributed_train(num_nodes="[[ params.n ]]")
+    def train() -> None: ...
+
+    with DAG("nightly", schedule=None, jinja_environment_kwargs={"variable_start_string": "[["}):
+        train()
+    with DAG("weekly", schedule=None), pytest.raises(ValueError, match=r"^DAG 'weekly', task 'train': num_nodes: "):
+        train()
 
 
 def test_names_in_expand_are_checked_too() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowFailException
 
 from stepset.backends.base import RunRequest
 from stepset.backends.local import LocalBackend
@@ -70,12 +70,6 @@ class TestLocalRuns:
         assert not sensor.start_from_trigger
         assert sensor.poke({}).is_done  # type: ignore[typeddict-item]
 
-    def test_an_unknown_backend_that_was_rendered_fails_the_task(self) -> None:
-        sensor = DistributedTrainSensor(task_id="wait", backend="{{ params.backend }}", run_name="digits-1")
-        sensor.backend = "slurm"
-        with pytest.raises(AirflowException, match="backend: 'slurm' is not known; use local, kubernetes"):
-            sensor.poke({})  # type: ignore[typeddict-item]
-
 
 class TestParameters:
     @pytest.mark.parametrize(
@@ -93,6 +87,38 @@ class TestParameters:
     )
     def test_an_invalid_value_is_one_line(self, parameters: dict[str, Any], expected: str) -> None:
         assert problem(ValueError, **parameters) == f"DAG 'nightly', task 'wait': {expected}"
+
+    @pytest.mark.parametrize("deferrable", [True, False])
+    @pytest.mark.parametrize(
+        ("parameter", "value", "expected"),
+        [
+            ("backend", "slurm", "backend: 'slurm' is not known; use local, kubernetes"),
+            ("target", "pod", "target: 'pod' is not known; use jobset, trainjob, statefulset, job, volcano"),
+            ("run_name", "", "run_name: '' is not known; give the name of a run"),
+        ],
+    )
+    def test_an_invalid_value_that_was_rendered_fails_the_task_without_another_try(
+        self, parameter: str, value: str, expected: str, deferrable: bool
+    ) -> None:
+        sensor = DistributedTrainSensor(
+            task_id="wait", deferrable=deferrable, **{"run_name": "digits-1", parameter: "{{ params.x }}"}
+        )
+        setattr(sensor, parameter, value)
+        with pytest.raises(AirflowFailException) as raised:
+            sensor.execute({})  # type: ignore[typeddict-item]  # the context is not used
+        assert str(raised.value) == expected
+
+    def test_a_triggerer_from_the_start_needs_a_backend_without_a_template(self) -> None:
+        assert problem(ValueError, backend="{{ params.b }}", start_from_trigger=True) == (
+            "DAG 'nightly', task 'wait': start_from_trigger: a triggerer does not render backend; give backend without"
+            " a template"
+        )
+        for native in (False, True):
+            with DAG("nightly", schedule=None, render_template_as_native_obj=native):
+                for backend in ("kubernetes", None):
+                    DistributedTrainSensor(
+                        task_id=f"wait-{backend}", run_name="digits-1", backend=backend, start_from_trigger=True
+                    )
 
     def test_a_template_is_not_validated(self) -> None:
         with DAG("nightly", schedule=None):

@@ -22,10 +22,7 @@ from stepset_airflow.identity import attempt, epoch, free_name, run_name
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
-from stepset_airflow.parsing.arguments import check_names, check_values
-from stepset_airflow.parsing.given import Given
-from stepset_airflow.parsing.templates import Templates
-from stepset_airflow.parsing.values import option_problems
+from stepset_airflow.parsing.arguments import check_names, check_rendered, check_values
 from stepset_airflow.run.exit_policy import outcome_of, skip_reason
 from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
@@ -278,7 +275,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         from stepset_airflow.run.try_reason import local_try_reason
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
-        self._check_rendered_options(name)
+        check_rendered({**self._arguments(), "backend": name})
         if self.warm_start is not None:
             self._environment = start_warm(context, self.warm_start)
         if name == "kubernetes":
@@ -348,12 +345,6 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*OPTIONS, *JOB_FIELDS)}
-
-    def _check_rendered_options(self, backend: str) -> None:
-        """Raises AirflowFailException for invalid options, which are mapped or templated: others break the import."""
-        rendered = Given({**self._arguments(), "backend": backend}, (), Templates())
-        if problems := list(option_problems(rendered)):
-            raise AirflowFailException("\n".join(problems))
 
     def _request(self, context: Context, backend: Backend) -> RunRequest:
         from stepset.backends.base import RunRequest

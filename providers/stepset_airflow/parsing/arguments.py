@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
 
 from stepset_airflow.airflow_internals import current_dag
 from stepset_airflow.parsing.given import Given
@@ -62,8 +64,25 @@ def check_values(
 
 
 def check_sensor(operator: type[BaseOperator], values: Mapping[str, Any], place: Mapping[str, Any]) -> None:
-    """Raises ValueError if a known value of a sensor's parameters is invalid; the arguments are those of above."""
+    """Raises ValueError if a known value of a sensor's parameters is invalid.
+
+    Args:
+        operator: the sensor's class.
+        values: the arguments by parameter.
+        place: arguments that contain dag, task_group and task_id.
+    """
     dag = place.get("dag") or current_dag()
     given = Given(values, operator.template_fields, Templates.of(dag, operator.template_ext))
-    if problems := [*option_problems(given), *sensor_problems(given)]:
+    if problems := list(sensor_problems(given)):
         raise ValueError(located(problems, place_of(place)))
+
+
+def check_rendered(values: Mapping[str, Any], problems: Callable[[Given], Iterable[str]] = option_problems) -> None:
+    """Raises AirflowFailException for invalid values, which were mapped or templated: others break the import.
+
+    Args:
+        values: the arguments by parameter, rendered.
+        problems: yields the problems of the arguments.
+    """
+    if found := list(problems(Given(values, (), Templates()))):
+        raise AirflowFailException("\n".join(found))

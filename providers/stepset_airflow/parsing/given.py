@@ -24,8 +24,13 @@ class Given:
     templates: Templates
 
     def is_known(self, name: str) -> bool:
-        """Whether a parameter's value is known: it is given, and Airflow does not render it."""
-        return name in self.values and not (name in self.templated and self.templates.are_in(self.values[name]))
+        """Whether a parameter's value is known.
+
+        A known value is given, is not the result of another task, and Airflow does not render it.
+        """
+        if name not in self.values or is_of_a_task(value := self.values[name]):
+            return False
+        return name not in self.templated or not self.templates.are_in(value)
 
     def value(self, name: str) -> Any:
         """Returns a parameter's value; None if it is not known, or None."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
 
 _DELIMITERS = {
     "block_start_string": "{%",
@@ -23,7 +26,7 @@ class Templates:
     Args:
         starts: texts that start a template.
         extensions: ends of names of files that Airflow reads as templates.
-        native: whether the DAG renders every text to a native Python object, also one without a template.
+        native: whether each text may change when it is rendered, as in a DAG that renders texts to Python objects.
     """
 
     starts: tuple[str, ...] = ("{%", "{{", "{#")
@@ -31,11 +34,16 @@ class Templates:
     native: bool = False
 
     @classmethod
-    def of(cls, dag: Any, extensions: Sequence[str] = ()) -> Templates:
-        """Returns the templates of a DAG, or of a task that has no DAG yet; `extensions` is the operator's."""
-        options = {**_DELIMITERS, **(getattr(dag, "jinja_environment_kwargs", None) or {})}
+    def of(cls, dag: DAG | None, extensions: Sequence[str] = ()) -> Templates:
+        """Returns the templates of a DAG's tasks; `extensions` is the operator's.
+
+        Without a DAG each text may be a template, because the DAG that a task joins later defines the delimiters.
+        """
+        if dag is None:
+            return cls(extensions=tuple(extensions), native=True)
+        options = {**_DELIMITERS, **(dag.jinja_environment_kwargs or {})}
         starts = tuple(options[name] for name in _DELIMITERS if options[name])
-        return cls(starts, tuple(extensions), bool(getattr(dag, "render_template_as_native_obj", False)))
+        return cls(starts, tuple(extensions), dag.render_template_as_native_obj)
 
     def are_in(self, value: object) -> bool:
         """Whether Airflow renders a part of a value (Templater.render_template of the task SDK).

@@ -24,8 +24,8 @@ def option_problems(given: Given) -> Iterator[str]:
         ("on_finish_action", lambda value: _check_choice("on_finish_action", value, FINISH_ACTIONS)),
         ("on_kill_action", lambda value: _check_choice("on_kill_action", value, KILL_ACTIONS)),
         ("callbacks", _check_callbacks),
-        ("backend", check_backend),
-        ("target", check_target),
+        ("backend", _check_backend),
+        ("target", _check_target),
         *((name, lambda value, name=name: _check_seconds(name, value)) for name in TIMES),
     )
     for name, check in checks:
@@ -42,14 +42,20 @@ def option_problems(given: Given) -> Iterator[str]:
 
 
 def sensor_problems(given: Given) -> Iterator[str]:
-    """Yields a problem for each of a sensor's own parameters with an invalid value."""
+    """Yields a problem for each parameter of a sensor with an invalid value."""
+    yield from option_problems(given)
     if given.is_known("run_name") and not (isinstance(name := given.values["run_name"], str) and name):
         yield f"run_name: {name!r} is not known; give the name of a run"
-    if given.value("start_from_trigger") is True and given.value("backend") == "local":
+    backend = given.values.get("backend")
+    if given.value("start_from_trigger") is not True or backend in (None, "kubernetes"):
+        return
+    if backend == "local":
         yield "start_from_trigger: a triggerer cannot read the runs of a worker's machine; leave it out"
+    elif not given.is_known("backend"):
+        yield "start_from_trigger: a triggerer does not render backend; give backend without a template"
 
 
-def check_backend(name: str | None) -> None:
+def _check_backend(name: str | None) -> None:
     """Raises ValueError for an unknown backend."""
     if name is not None:
         from stepset.backends import BACKENDS
@@ -57,7 +63,7 @@ def check_backend(name: str | None) -> None:
         _check_choice("backend", name, BACKENDS)
 
 
-def check_target(name: str | None) -> None:
+def _check_target(name: str | None) -> None:
     """Raises ValueError for an unknown target."""
     if name is not None:
         from stepset.targets.request import TARGET_NAMES

@@ -15,7 +15,9 @@ _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
-    """Raises ValueError unless every value of an `exit_code_policy` is fail, retry or skip."""
+    """Raises ValueError unless `policy` is a mapping whose values are fail, retry or skip."""
+    if policy is not None and not isinstance(policy, Mapping):
+        raise ValueError(f"exit_code_policy: {policy!r} is not a mapping; give one such as {{42: 'skip'}}")
     for key, outcome in (policy or {}).items():
         if outcome not in OUTCOMES:
             raise ValueError(f"exit_code_policy: {key!r}: {outcome!r} is not known; use fail, retry or skip")

@@ -12,8 +12,8 @@ from airflow.triggers.base import StartTriggerArgs
 from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
-from stepset_airflow.parsing.arguments import check_names, check_sensor
-from stepset_airflow.parsing.values import check_backend
+from stepset_airflow.parsing.arguments import check_names, check_rendered, check_sensor
+from stepset_airflow.parsing.values import sensor_problems
 from stepset_airflow.run.trigger_event import reported_status
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ PARAMETERS = (
     "cluster_context",
     "config_file",
 )
+"""The sensor's own parameters."""
 
 
 class DistributedTrainSensor(BaseSensorOperator):
@@ -93,8 +94,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         self.config_file = config_file
         self.start_from_trigger = start_from_trigger and self._backend != "local"
         if not is_unmapping(self):
-            values = {name: getattr(self, name) for name in PARAMETERS}
-            check_sensor(type(self), {**values, "start_from_trigger": start_from_trigger}, kwargs)
+            check_sensor(type(self), {**self._arguments(), "start_from_trigger": start_from_trigger}, kwargs)
         if self.start_from_trigger:
             self.start_trigger_args = StartTriggerArgs(
                 trigger_cls="stepset_airflow.triggers.run_end.RunEndTrigger",
@@ -113,6 +113,9 @@ class DistributedTrainSensor(BaseSensorOperator):
         check_sensor(cls, {name: value for name, value in kwargs.items() if name in PARAMETERS}, kwargs)
         return checked_partial(super().partial(**kwargs), check)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in PARAMETERS}
+
     @property
     def _backend(self) -> str:
         return self.backend or str(conf.get("stepset", "backend", fallback="kubernetes"))
@@ -121,6 +124,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         """Waits; returns and raises like `execute_complete`."""
         from stepset_airflow.triggers.run_end import RunEndTrigger
 
+        check_rendered({**self._arguments(), "backend": self._backend}, sensor_problems)
         if not self.deferrable or self._backend == "local":
             return super().execute(context)
         return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
@@ -130,9 +134,8 @@ class DistributedTrainSensor(BaseSensorOperator):
         from stepset.errors import BadInputError, InfrastructureError
 
         try:
-            check_backend(self._backend)
             status = self._read_local() if self._backend == "local" else self._read()
-        except (BadInputError, ValueError) as error:
+        except BadInputError as error:
             raise AirflowFailException(str(error)) from error
         except InfrastructureError as error:
             self.log.warning(str(error))
