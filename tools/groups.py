@@ -44,9 +44,9 @@ class Group:
 
 _LOGS = "tests/cluster/test_logs.py"
 _AIRFLOW_34 = (
-    "test_airflow_internals.py test_kill.py test_links.py test_log_channel.py test_loops.py test_operator.py"
-    " test_provider.py test_retry.py test_runs.py test_serialization.py test_task_state.py test_trigger_log.py"
-    " page/test_browser.py page/test_loops.py"
+    "test_airflow_internals.py test_kill.py test_kpo_parameters.py test_links.py test_log_channel.py test_loops.py"
+    " test_operator.py test_parsing.py test_provider.py test_retry.py test_runs.py test_sensor.py test_serialization.py"
+    " test_task_state.py test_trigger_log.py page/test_browser.py page/test_loops.py"
 )
 """Files of tests in tests/airflow that depend on Airflow's version."""
 _CORE = "agent cli conformance functions kubernetes odd_jobs plan spec targets watch"

@@ -13,7 +13,7 @@ imported when they are used: some take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance as TaskInstance
     from airflow.models.xcom import XComModel as XComModel
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+    from airflow.sdk import DAG, BaseOperator, TaskGroup
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial as OperatorPartial
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
     from kubernetes.client import V1Pod
     from openlineage.client.event_v2 import Dataset
@@ -79,6 +82,52 @@ LOG_TIME, LOG_TASK_INSTANCE, LOG_LOGGER, LOG_TEXT = "timestamp", "ti_id", "logge
 
 jobs/triggerer_job_runner.py, TriggerLoggingFactory; log.py of the task SDK, logging_processors.
 """
+
+
+def current_dag() -> DAG | None:
+    """Returns the DAG of the enclosing `with` statement; definitions/_internal/contextmanager.py of the task SDK."""
+    from airflow.sdk.definitions._internal.contextmanager import DagContext
+
+    return DagContext.get_current()
+
+
+def current_task_group(dag: DAG) -> TaskGroup | None:
+    """Returns the task group of the enclosing `with` statement, else the DAG's own; the same file."""
+    from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
+
+    return TaskGroupContext.get_current(dag)
+
+
+def is_unmapping(task: BaseOperator) -> bool:
+    """Returns whether a worker is creating a task of a mapped operator, in the task's constructor.
+
+    bases/operator.py of the task SDK, BaseOperatorMeta._apply_defaults.
+    """
+    return bool(getattr(task, "_BaseOperator__from_mapped", False))
+
+
+def checked_partial(partial: OperatorPartial, check: Callable[[Mapping[str, Any]], None]) -> OperatorPartial:
+    """Returns an operator's `partial` that calls `check` with the arguments of `expand` and `expand_kwargs`.
+
+    definitions/mappedoperator.py of the task SDK, OperatorPartial. It warns if it is deleted and was never mapped.
+    """
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    class CheckedPartial(OperatorPartial):
+        def expand(self, **mapped: Any) -> MappedOperator:
+            self._expand_called = True
+            check(mapped)
+            return super().expand(**mapped)
+
+        def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
+            self._expand_called = True
+            for each in kwargs if isinstance(kwargs, (list, tuple)) else ():
+                if isinstance(each, Mapping):
+                    check(each)
+            return super().expand_kwargs(kwargs, strict=strict)
+
+    partial._expand_called = True
+    return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
 
 def has_regions() -> bool:

@@ -26,6 +26,7 @@ _WITHOUT_AIRFLOW = (
     "test_outcome.py",
     "test_task_log.py",
     "test_record.py",
+    "test_try_reason.py",
     "test_log_sources.py",
     "test_curve.py",
     "test_document.py",

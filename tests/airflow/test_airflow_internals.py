@@ -78,6 +78,48 @@ class TestProvider:
             _ = airflow_internals.nothing  # type: ignore[attr-defined]
 
 
+class TestParsing:
+    def test_the_current_dag_and_task_group_are_those_of_the_enclosing_blocks(self) -> None:
+        from airflow.sdk import DAG, TaskGroup
+
+        assert airflow_internals.current_dag() is None
+        with DAG("nightly", schedule=None) as dag:
+            assert airflow_internals.current_dag() is dag
+            assert airflow_internals.current_task_group(dag) is dag.task_group
+            with TaskGroup("sweep") as group:
+                assert airflow_internals.current_task_group(dag) is group
+
+    def test_an_operator_knows_that_a_worker_creates_it_from_its_mapped_form(self) -> None:
+        from airflow.sdk import DAG, BaseOperator
+
+        created = list[bool]()
+
+        class Each(BaseOperator):
+            def __init__(self, *, number: int, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                created.append(airflow_internals.is_unmapping(self))
+
+        with DAG("nightly", schedule=None):
+            Each(task_id="plain", number=1)
+            mapped = Each.partial(task_id="mapped").expand(number=[1, 2])
+        mapped.unmap({"number": 1})
+        assert created == [False, True]
+
+    def test_a_checked_partial_calls_its_check_and_is_mapped_like_any_other(self) -> None:
+        from airflow.sdk import DAG, BaseOperator
+
+        class Each(BaseOperator):
+            def __init__(self, *, number: int, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+
+        checked = list[Any]()
+        with DAG("nightly", schedule=None):
+            first = airflow_internals.checked_partial(Each.partial(task_id="a"), checked.append).expand(number=[1, 2])
+            airflow_internals.checked_partial(Each.partial(task_id="b"), checked.append).expand_kwargs([{"number": 1}])
+        assert checked == [{"number": [1, 2]}, {"number": 1}]
+        assert first.expand_input.value == {"number": [1, 2]}
+
+
 class TestVersions:
     @pytest.mark.parametrize("package", ["apache-airflow", "apache-airflow-providers-cncf-kubernetes"])
     def test_the_installed_and_the_locked_version_satisfy_the_requirement(self, package: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.spec import TrainingJob
-from stepset_airflow.run.job_fields import JOB_FIELDS, check_entries, job_of
+from stepset_airflow.run.job_fields import JOB_FIELDS, entry_problem, job_of
 
 
 def test_the_fields_are_those_of_the_job_file_in_its_order() -> None:
@@ -50,13 +50,29 @@ def test_a_missing_job_file_is_reported_with_its_name(tmp_path: Path) -> None:
         job_of("nowhere.yaml", {}, None, tmp_path)
 
 
-def test_two_entry_points_are_refused_before_templates_are_rendered() -> None:
-    with pytest.raises(ValueError, match=r"give only one of .*; script and module are given"):
-        check_entries({"script": "a.py", "module": "b"}, has_job=False)
+def problem(fields: dict[str, object], **given: bool) -> str | None:
+    return entry_problem(fields, **{"has_job": False, "sets_function": False, "complete": True, **given})
 
 
-def test_a_missing_entry_point_is_refused_unless_a_job_or_a_framework_may_provide_it() -> None:
-    with pytest.raises(ValueError, match="no program is given"):
-        check_entries({"num_nodes": 2}, has_job=False)
-    check_entries({"num_nodes": 2}, has_job=True)
-    check_entries({"framework": {"kind": "torchtune", "model": "qwen2_5/1.5B"}}, has_job=False)
+def test_two_entry_points_are_a_problem_before_templates_are_rendered() -> None:
+    found = problem({"script": "a.py", "module": "b"}, has_job=False)
+    assert found == "give only one of script, module, command, function; script and module are given"
+
+
+def test_a_missing_entry_point_is_a_problem_unless_another_argument_may_provide_it() -> None:
+    fields: dict[str, object] = {"num_nodes": 2}
+    assert str(problem(fields)).startswith("no program is given")
+    for name, value in (("has_job", True), ("sets_function", True), ("complete", False)):
+        assert problem(fields, **{name: value}) is None
+    assert problem({"num_nodes": 2, "framework": {"kind": "torchtune", "model": "qwen2_5/1.5B"}}) is None
+
+
+def test_a_decorated_function_is_the_only_program() -> None:
+    assert problem({"module": "a"}, sets_function=True) == (
+        "module: the decorated function is the program; leave module out"
+    )
+
+
+def test_queue_name_leaves_scheduling_that_is_not_a_mapping_to_the_model(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"scheduling: 'high' is not a mapping"):
+        job_of(None, {"script": "train.py", "scheduling": "high"}, "team-a", tmp_path)

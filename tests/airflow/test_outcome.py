@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepset.run_status import Failure, FailureKind
-from stepset_airflow.run.exit_policy import check_policy, outcome_of, should_delete
+from stepset_airflow.run.exit_policy import check_policy, outcome_of, should_delete, skip_reason
 
 
 def failure(kind: FailureKind, exit_code: int | None = 1) -> Failure:
@@ -53,3 +53,13 @@ def test_the_action_decides_whether_the_objects_of_a_run_are_deleted(
     action: str, succeeded: bool, expected: bool
 ) -> None:
     assert should_delete(action, succeeded) is expected
+
+
+def test_a_skipped_task_states_which_entry_of_the_policy_decided() -> None:
+    found = failure(FailureKind.USER_ERROR, 42)
+    assert skip_reason(found, {"42": "skip"}) == (
+        "the task is skipped, because exit_code_policy maps exit code 42 to skip"
+    )
+    assert skip_reason(found, {"UserError": "skip"}) == (
+        "the task is skipped, because exit_code_policy maps UserError to skip"
+    )

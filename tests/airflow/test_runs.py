@@ -118,6 +118,11 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
     run = run_dag(write_dag(task, script))
     assert run.tries("train") == 2
     assert run.xcom("train") == {"attempt": "1", "found": "half"}
+    (why,) = [line for line in run.lines if line.startswith("this try starts another run")]
+    assert why.startswith("this try starts another run, because run train-")
+    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1.")
+    states = [line for line in run.lines if "Running" in line]
+    assert run.lines.index(why) > run.lines.index(states[0]), "the first try has no reason"
 
 
 @pytest.mark.parametrize(
@@ -146,15 +151,39 @@ def test_an_error_that_a_retry_cannot_fix_is_not_retried(
 
 
 def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: RunDag) -> None:
-    run = run_dag(write_dag(f'DistributedTrainOperator(task_id="train", backend="slurm", {WORLD}, retries=3)'))
+    run = run_dag(
+        write_dag(f'DistributedTrainOperator(task_id="train", backend="{{{{ \'slurm\' }}}}", {WORLD}, retries=3)')
+    )
     assert run.tries("train") == 1
     assert "backend: 'slurm' is not known" in str(run.error)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "problem"),
+    [
+        ('num_nodes=["two"]', "num_nodes: 'two' is not a whole number"),
+        ('on_kill_action=["stop"]', "on_kill_action: 'stop' is not known; use delete, suspend, keep"),
+    ],
+    ids=["field", "option"],
+)
+def test_an_invalid_mapped_value_fails_its_task_without_another_try(
+    write_dag: WriteDag, run_dag: RunDag, mapped: str, problem: str
+) -> None:
+    given = 'task_id="train", backend="local", script="train.py", retries=3'
+    run = run_dag(write_dag(f"DistributedTrainOperator.partial({given}).expand({mapped})"))
+    assert (run.task_state("train[0]"), run.tries("train[0]")) == ("failed", 1)
+    assert isinstance(run.error, AirflowFailException)
+    assert problem in str(run.error)
 
 
 def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: RunDag) -> None:
     task = f"DistributedTrainOperator({LOCAL}, exit_code_policy={{42: 'skip'}})"
     run = run_dag(write_dag(task, "import os, sys; sys.exit(42 if os.environ['RANK'] == '1' else 0)"))
     assert (run.state, run.task_state("train")) == ("success", "skipped")
+    (skipped,) = [entry for entry in run.log if entry["event"] == "Skipping task."]
+    first, second, *_ = skipped["reason"].splitlines()
+    assert first == "the task is skipped, because exit_code_policy maps exit code 42 to skip"
+    assert " failed after " in second
 
 
 def test_the_events_of_its_outlets_contain_the_result_and_the_checkpoint(

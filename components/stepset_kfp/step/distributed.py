@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from stepset.defaults import STARTUP_TIMEOUT
 from stepset.errors import StepsetError
 from stepset.run_status import Phase
 from stepset.watch.present.failure_report import failure_text
@@ -25,7 +26,7 @@ from stepset_kfp.task_config import TASK_CONFIG
 
 _INPUT_FLAG = "--executor_input"
 _DEFAULTS = {"backend": "auto", "target": "jobset", "namespace": "", "log_ranks": "0", "on_interrupt": "suspend"}
-_LIMITS = {"admission_timeout": 0, "startup_timeout": 1800}
+_LIMITS = {"admission_timeout": 0, "startup_timeout": STARTUP_TIMEOUT}
 
 
 def main(arguments: Sequence[str]) -> None:

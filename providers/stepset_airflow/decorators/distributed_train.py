@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 from airflow.sdk.exceptions import AirflowFailException
@@ -67,10 +67,20 @@ def distributed_train_task(
         python_callable: the function.
         multiple_outputs: push each key of a returned mapping as an XCom of its own.
         kwargs: DistributedTrainOperator's parameters, except script, module, command and function.
+
+    Raises:
+        ValueError: an argument has an invalid value, as far as no value is templated.
+        TypeError: an unknown parameter.
     """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_DecoratedTrainOperator,
-        **kwargs,
-    )
+
+    def decorate(function: Callable[..., Any]) -> TaskDecorator:
+        # A mapped task is no object of the operator before a worker executes it.
+        _DecoratedTrainOperator.check_arguments({"task_id": function.__name__, **kwargs})
+        return task_decorator_factory(
+            python_callable=function,
+            multiple_outputs=multiple_outputs,
+            decorated_operator_class=_DecoratedTrainOperator,
+            **kwargs,
+        )
+
+    return cast("TaskDecorator", decorate) if python_callable is None else decorate(python_callable)

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from stepset.defaults import STARTUP_TIMEOUT
+from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED
-from stepset_airflow.identity import attempt, free_name, run_name
+from stepset_airflow.identity import attempt, epoch, free_name, run_name
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
-from stepset_airflow.run.exit_policy import check_policy, outcome_of
-from stepset_airflow.run.job_fields import JOB_FIELDS, check_entries, job_of, templatable
+from stepset_airflow.parsing.arguments import check_names, check_rendered, check_values
+from stepset_airflow.run.exit_policy import outcome_of, skip_reason
+from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
 if TYPE_CHECKING:
@@ -30,10 +33,34 @@ if TYPE_CHECKING:
     from stepset.backends.base import Backend, RunHandle, RunRequest
     from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
+    from stepset_airflow.airflow_internals import OperatorPartial
     from stepset_airflow.run.cluster_run import ClusterRun
 
-FINISH_ACTIONS = ("keep", "delete", "delete_succeeded")
-KILL_ACTIONS = ("delete", "suspend", "keep")
+OPTIONS = (
+    "job",
+    "queue_name",
+    "backend",
+    "target",
+    "log_ranks",
+    "warm_start",
+    "exit_code_policy",
+    "callbacks",
+    "durable",
+    "wait_for_completion",
+    "deferrable",
+    "kubernetes_conn_id",
+    "namespace",
+    "in_cluster",
+    "cluster_context",
+    "config_file",
+    "poll_interval",
+    "admission_timeout",
+    "startup_timeout",
+    "quiet_after",
+    "on_finish_action",
+    "on_kill_action",
+)
+"""The operator's parameters that are not fields of the job."""
 
 
 class DistributedTrainOperator(TrainingLineage, TrainingTask):
@@ -74,7 +101,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`; a local run ends.
 
     Raises:
-        ValueError: a parameter has an unknown value.
+        ValueError: a parameter has an invalid value, or the job is not valid, as far as no value is templated.
+        TypeError: an unknown parameter.
     """
 
     template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
@@ -146,12 +174,13 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         config_file: str | None = None,
         poll_interval: float = 10,
         admission_timeout: float | None = None,
-        startup_timeout: float | None = 1800,
+        startup_timeout: float | None = STARTUP_TIMEOUT,
         quiet_after: float | None = 3600,
         on_finish_action: str = "keep",
         on_kill_action: str = "delete",
         **kwargs: Any,
     ) -> None:
+        check_names(type(self), kwargs, kwargs)
         super().__init__(**kwargs)
         if warm_start is not None and warm_start not in self.inlets:
             self.inlets = [*self.inlets, warm_start]
@@ -209,7 +238,23 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self._handle: RunHandle | None = None
         self._killed = False
         self._stopped = False
-        self._check_parameters()
+        if not is_unmapping(self):
+            check_values(type(self), self._arguments(), kwargs, sets_function=self._sets_function, complete=True)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Returns the operator with constant arguments, to be mapped over others; raises like the constructor."""
+        cls.check_arguments(kwargs)
+        return checked_partial(super().partial(**kwargs), lambda mapped: check_names(cls, mapped, kwargs))
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raises like the constructor for some of the constructor's arguments."""
+        check_names(cls, arguments, arguments)
+        given = {name: value for name, value in arguments.items() if name in (*OPTIONS, *JOB_FIELDS)}
+        if "job" in given:
+            given["job"] = templatable(given["job"])
+        check_values(cls, given, arguments, sets_function=cls._sets_function, complete=False)
 
     def execute(self, context: Context) -> Any:
         """Runs the job to its end.
@@ -225,15 +270,21 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         from stepset.backends import backend_of
         from stepset.errors import BadInputError
         from stepset.run_status import Phase
+        from stepset_airflow.page.past_tries import failure_of
         from stepset_airflow.page.writer import open_page
+        from stepset_airflow.run.try_reason import local_try_reason
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
-        self._check_backend(name)
+        check_rendered({**self._arguments(), "backend": name})
         if self.warm_start is not None:
             self._environment = start_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
-        with open_page(self, context["ti"], {}) as page:
+        ti, store = context["ti"], context["task_state_store"]
+        tried, cleared = attempt(ti, self.retries or 0), epoch(ti, self.retries or 0)
+        if reason := local_try_reason(tried, cleared, lambda: failure_of(store)):
+            self.log.info(reason)
+        with open_page(self, ti, {}) as page:
             try:
                 backend = backend_of(name)
                 self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
@@ -245,7 +296,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             # this exception a task whose training was killed could succeed.
             raise AirflowException(f"run {status.name} was stopped because its task was killed")
         if status.phase is not Phase.SUCCEEDED:
-            page.store_try(context["task_state_store"])
+            page.store_try(store)
             raise self.failure(status, outcome_of(status.failure, self.exit_code_policy))
         self.report_to_assets(context, status)
         return status.result
@@ -292,25 +343,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         finally:
             run.close()
 
-    def _check_parameters(self) -> None:
-        """Checks parameters at parse time, before templates are rendered."""
-        fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        check_entries(fields, has_job=self.job is not None or self._sets_function)
-        check_policy(self.exit_code_policy)
-        if self.log_ranks is not None:
-            ranks_to_log(self.log_ranks)
-        for parameter, known in (("on_finish_action", FINISH_ACTIONS), ("on_kill_action", KILL_ACTIONS)):
-            if getattr(self, parameter) not in known:
-                value = getattr(self, parameter)
-                raise ValueError(f"{parameter}: {value!r} is not known; use {', '.join(known)}")
-        self._check_backend(self.backend)
-
-    def _check_backend(self, backend: str | None) -> None:
-        if backend == "local" and not self.wait_for_completion:
-            raise ValueError(
-                "wait_for_completion: a local run ends with its worker, so its task must wait for it;"
-                " leave wait_for_completion out"
-            )
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*OPTIONS, *JOB_FIELDS)}
 
     def _request(self, context: Context, backend: Backend) -> RunRequest:
         from stepset.backends.base import RunRequest
@@ -362,8 +396,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self._status = status
         if outcome == "retry":
             return TrainingTaskError.of(status)
-        error = AirflowSkipException if outcome == "skip" else AirflowFailException
-        return error(failure_text(status))
+        if outcome == "skip":
+            return AirflowSkipException(f"{skip_reason(status.failure, self.exit_code_policy)}\n{failure_text(status)}")
+        return AirflowFailException(failure_text(status))
 
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""

@@ -63,8 +63,6 @@ class ClusterRun:
         if killed() and self.reattacher.stored_record() is None:
             raise AirflowException("no run was created, because its task was killed")
         found = self.reattacher.reattach()
-        if found.found:
-            self._task.log.info(f"run {found.record.name} exists already; following it")
         if found.workload is not None:
             self.page(found.record).on_status(self._initial_status(found))
         return found
@@ -111,6 +109,7 @@ class ClusterRun:
             request=self._request,
             end=self._ending.end,
             clean_up=self._clean_up,
+            log=self._task.log.info,
         )
 
     @cached_property

@@ -15,7 +15,9 @@ _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
-    """Raises ValueError unless every value of an `exit_code_policy` is fail, retry or skip."""
+    """Raises ValueError unless `policy` is a mapping whose values are fail, retry or skip."""
+    if policy is not None and not isinstance(policy, Mapping):
+        raise ValueError(f"exit_code_policy: {policy!r} is not a mapping; give one such as {{42: 'skip'}}")
     for key, outcome in (policy or {}).items():
         if outcome not in OUTCOMES:
             raise ValueError(f"exit_code_policy: {key!r}: {outcome!r} is not known; use fail, retry or skip")
@@ -33,6 +35,15 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
     by_code = given.get(str(failure.exit_code)) if failure.exit_code is not None else None
     kind = failure.kind.value
     return by_code or given.get(kind) or _FINAL_KINDS.get(kind, "retry")
+
+
+def skip_reason(failure: Failure | None, policy: Mapping[int | str, str] | None) -> str:
+    """Returns why a task is skipped: the entry of `exit_code_policy` by which `outcome_of` decided."""
+    given = {str(key): value for key, value in (policy or {}).items()}
+    assert failure is not None  # a run without a failure is retried
+    by_code = failure.exit_code is not None and str(failure.exit_code) in given
+    what = f"exit code {failure.exit_code}" if by_code else failure.kind.value
+    return f"the task is skipped, because exit_code_policy maps {what} to skip"
 
 
 def should_delete(on_finish_action: str, succeeded: bool) -> bool:

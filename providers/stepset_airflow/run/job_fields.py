@@ -41,16 +41,27 @@ JOB_FIELDS = (
 )
 """The job file's fields, in the order of stepset.spec.job.TrainingJob."""
 
-_ENTRIES = ("script", "module", "command", "function")
+ENTRIES = ("script", "module", "command", "function")
+"""The fields that define the program."""
 
 
-def check_entries(fields: Mapping[str, Any], has_job: bool) -> None:
-    """Raises ValueError at parse time unless exactly one field, or the job, defines the program."""
-    given = [entry for entry in _ENTRIES if fields.get(entry) is not None]
+def entry_problem(fields: Mapping[str, Any], has_job: bool, sets_function: bool, complete: bool) -> str | None:
+    """Returns the problem of the fields that define the program, None if there is none.
+
+    Args:
+        fields: the given fields; their values need not be known.
+        has_job: whether a job is given, which may define the program.
+        sets_function: whether the program is a decorated function.
+        complete: False if further fields may be given later.
+    """
+    given = [entry for entry in ENTRIES if fields.get(entry) is not None]
+    if sets_function and given:
+        return f"{given[0]}: the decorated function is the program; leave {given[0]} out"
     if len(given) > 1:
-        raise ValueError(f"give only one of {', '.join(_ENTRIES)}; {' and '.join(given)} are given")
-    if not given and not has_job and fields.get("framework") is None:
-        raise ValueError(f"no program is given; give one of {', '.join(_ENTRIES)}, or job")
+        return f"give only one of {', '.join(ENTRIES)}; {' and '.join(given)} are given"
+    if not given and complete and not (has_job or sets_function) and fields.get("framework") is None:
+        return f"no program is given; give one of {', '.join(ENTRIES)}, or job"
+    return None
 
 
 def job_of(
@@ -81,13 +92,19 @@ def job_of(
     elif job is not None:
         data = dict(job)
     data |= {name: value for name, value in fields.items() if value is not None}
-    if queue_name is not None:
-        scheduling = data.get("scheduling") or {}
-        data["scheduling"] = {**scheduling, "queue_name": queue_name}
+    data = with_queue(data, queue_name)
     for field, more in (("env", environment), ("labels", labels)):
         if more and isinstance(given := data.get(field) or {}, Mapping):
             data[field] = {**more, **given}
     return parse_job(data, where=where), base
+
+
+def with_queue(data: Mapping[str, Any], queue_name: str | None) -> dict[str, Any]:
+    """Returns the fields of a job with scheduling.queue_name, unless that is None or `scheduling` is not a mapping."""
+    scheduling = data.get("scheduling") or {}
+    if queue_name is None or not isinstance(scheduling, Mapping):
+        return dict(data)
+    return {**data, "scheduling": {**scheduling, "queue_name": queue_name}}
 
 
 def templatable(job: Any) -> Any:

@@ -10,10 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
+from stepset_airflow.page.past_tries import failure_of
 from stepset_airflow.run.run_record import KEY, Finished, Reattach, RunRecord, StartNew, next_step
+from stepset_airflow.run.try_reason import try_reason
 from stepset_airflow.task_state import TaskStateStore, set_forever
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class Reattacher:
         request: returns the run to create, for a name, attempt and owner.
         end: ends an earlier run.
         clean_up: deletes the objects of a completed run if `on_finish_action` requires it.
+        log: writes why the task is executed again.
     """
 
     backend: Callable[[str], KubernetesBackend]
@@ -66,12 +70,16 @@ class Reattacher:
     request: Callable[[str, int, str], RunRequest]
     end: Callable[[KubernetesBackend, Manifest], None]
     clean_up: Callable[[RunRecord], None]
+    log: Callable[[str], None]
 
     def reattach(self) -> AttachedRun:
         """Returns the run; raises like `KubernetesBackend.make`, and can be called again after an error."""
         record = self.stored_record()
-        step = next_step(record, epoch(self.ti, self.retries), self.durable)
-        if record is None and epoch(self.ti, self.retries):
+        now = epoch(self.ti, self.retries)
+        step = next_step(record, now, self.durable)
+        if reason := try_reason(step, record, now, self.ti.try_number, partial(failure_of, self.store)):
+            self.log(reason)
+        if record is None and now:
             # Airflow 3.4 discards the state of a task that a user clears. Each earlier run had a lower try number.
             step = StartNew(generation=self.ti.try_number)
             self._end_unrecorded()
@@ -126,6 +134,8 @@ class Reattacher:
             record = replace(record, generation=record.generation + 1, name=self._name(record.generation + 1))
             self.save(record)
             made, notes = backend.make(self.request(record.name, record.attempt, owner))
+        if made.adopted:
+            self.log(f"run {record.name} exists already; this try follows it")
         record = replace(record, uid=str(made.workload["metadata"]["uid"]))
         self.save(record)
         return AttachedRun(record, made.workload, notes, found=made.adopted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import LogLine, RunStatus
 
 if TYPE_CHECKING:  # reading a run's state should not import the job's model
@@ -48,7 +49,8 @@ class ClusterOptions:
             every kind when runs are looked up.
         sources: the sources whose log lines are read, such as `rank 0`; default: all.
         admission_timeout: seconds a run may wait in a queue; default: no limit.
-        startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit.
+        startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit;
+            default: 30 minutes.
     """
 
     kubeconfig: str | None = None
@@ -57,7 +59,7 @@ class ClusterOptions:
     target: str | None = None
     sources: frozenset[str] | None = None
     admission_timeout: float | None = None
-    startup_timeout: float | None = 600.0
+    startup_timeout: float | None = STARTUP_TIMEOUT
 
 
 class RunListener(Protocol):

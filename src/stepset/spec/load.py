@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,39 @@ def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
         return TrainingJob.model_validate(dict(data))
     except ValidationError as error:
         raise BadInputError(*problems(error), where=where) from error
+    except RecursionError as error:
+        raise BadInputError("has too many levels; nest values less deeply", where=where) from error
+
+
+_UNKNOWN = object()
+"""A value that no field accepts."""
+
+
+def check_known_fields(data: Mapping[str, Any], unknown: Collection[str], where: str = "") -> None:
+    """Checks a job some of whose fields have no value yet.
+
+    Rules that compare fields are checked only if no field is unknown: the model applies them to valid fields only.
+
+    Args:
+        data: the job file's content; values of unknown fields are ignored.
+        unknown: the unknown fields of the job.
+        where: the prefix of errors, such as the file's path; default: none.
+
+    Raises:
+        BadInputError: a known field is not valid, or a key is unknown; one line for each problem.
+    """
+    if not unknown:
+        parse_job(data, where)
+        return
+    known = {key: value for key, value in data.items() if key not in unknown}
+    try:
+        if _has_unusable_text(known):
+            raise BadInputError(*_unusable_texts(known, ""), where=where)
+        TrainingJob.model_validate(known | dict.fromkeys(unknown, _UNKNOWN))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        if lines := _lines(detail for detail in details if detail["loc"][:1] not in {(field,) for field in unknown}):
+            raise BadInputError(*lines, where=where) from error
     except RecursionError as error:
         raise BadInputError("has too many levels; nest values less deeply", where=where) from error
 
@@ -148,8 +181,11 @@ def _read(path: Path) -> str:
 
 def problems(error: ValidationError) -> list[str]:
     """One line for each problem that pydantic found: field, value, remedy."""
-    lines = [_line(detail) for detail in error.errors(include_url=False)]
-    return list(dict.fromkeys(lines))
+    return _lines(error.errors(include_url=False))
+
+
+def _lines(details: Iterable[ErrorDetails]) -> list[str]:
+    return list(dict.fromkeys(map(_line, details)))
 
 
 def _line(detail: ErrorDetails) -> str:

@@ -72,6 +72,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
         request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
         end=lambda there, workload: there.end(workload),
         clean_up=lambda record: None,
+        log=lambda reason: None,
     ).reattach()
 
 

@@ -63,7 +63,10 @@ def test_a_worker_that_dies_leaves_a_run_that_the_next_try_continues(stage: Stag
     assert task.result() == 7
     assert lines_of_ranks(task.log(1)) == lines("before")
     assert lines_of_ranks(task.log(2)) == lines("before", "first", "second")
-    assert f"run {one_training(stage, task)} exists already; following it" in task.log(2)
+    assert (
+        f"this try follows run {one_training(stage, task)}, because an earlier worker of this task started it and ended"
+        " before it"
+    ) in task.log(2)
 
 
 def test_a_triggerer_that_was_frozen_until_another_took_over_changes_nothing(stage: Stage) -> None:

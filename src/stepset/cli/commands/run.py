@@ -11,6 +11,7 @@ import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.job_args import JobArgs, takes_job
+from stepset.defaults import STARTUP_TIMEOUT
 from stepset.errors import InfrastructureError
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def run(
     ] = None,
     startup_timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="On a cluster: how long it may take until all pods run; default: 10m."),
+        typer.Option(
+            metavar="TIME",
+            help=f"On a cluster: how long it may take until all pods run; default: {STARTUP_TIMEOUT // 60}m.",
+        ),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.trouble import OVERDUE, LostPod, lost_pods, trouble_of
@@ -59,7 +60,7 @@ class Timeouts:
     """
 
     admission: float | None = None
-    startup: float | None = 600.0
+    startup: float | None = STARTUP_TIMEOUT
     fail_early: bool = True
     quiet: float | None = None
 

@@ -1,0 +1,144 @@
+"""The sensor waits for a run of this machine, and checks its parameters when the DAG file is parsed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from stepset.backends.base import RunRequest
+from stepset.backends.local import LocalBackend
+from stepset.sources import read_sources
+from stepset.spec import parse_job
+from stepset_airflow import DistributedTrainSensor, TrainingTaskError
+from tests.airflow.conftest import RunDag, WriteDag
+
+pytestmark = pytest.mark.airflow
+
+IMPORTS = "from stepset_airflow import DistributedTrainSensor"
+WAIT = 'DistributedTrainSensor(task_id="wait", backend="local", run_name="digits-1", poke_interval=0.1, timeout=30'
+
+
+def start(program: str, name: str = "digits-1") -> None:
+    """Runs a job on this machine to its end, as another process does."""
+    job = parse_job({"framework": "plain", "name": "digits", "function": program})
+    LocalBackend().start(RunRequest(job, read_sources(job, Path()), name=name)).wait()
+
+
+def problem(error: type[Exception], **parameters: Any) -> str:
+    with DAG("nightly", schedule=None), pytest.raises(error) as raised:
+        DistributedTrainSensor(task_id="wait", **{"run_name": "digits-1", **parameters})
+    return str(raised.value)
+
+
+@pytest.mark.local
+class TestLocalRuns:
+    def test_the_result_of_a_run_on_this_machine_is_the_task_s_xcom(self, write_dag: WriteDag, run_dag: RunDag) -> None:
+        start("import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"accuracy\": 0.9}')")
+        run = run_dag(write_dag(f"{WAIT}, deferrable=True)", imports=IMPORTS))
+        assert run.state == "success", run.explained()
+        assert run.xcom("wait") == {"accuracy": 0.9}
+
+    def test_a_failed_run_fails_the_task_with_its_diagnosis(self, write_dag: WriteDag, run_dag: RunDag) -> None:
+        start("raise ValueError('no digits')")
+        run = run_dag(write_dag(f"{WAIT})", imports=IMPORTS))
+        assert run.task_state("wait") == "failed"
+        assert isinstance(run.error, TrainingTaskError)
+        assert run.error.kind == "UserError"
+        assert "ValueError: no digits" in str(run.error)
+
+    def test_the_sensor_waits_for_a_run_that_does_not_exist_yet(self, stepset_home: Path) -> None:
+        sensor = DistributedTrainSensor(task_id="wait", backend="local", run_name="digits-1")
+        assert not sensor.poke({}).is_done  # type: ignore[typeddict-item]  # the context is not used
+        start("pass")
+        assert sensor.poke({}).is_done  # type: ignore[typeddict-item]
+
+    def test_the_sensor_does_not_report_another_run_of_the_same_job(self, stepset_home: Path) -> None:
+        start("pass", "digits-7")
+        sensor = DistributedTrainSensor(task_id="wait", backend="local", run_name="digits")
+        assert not sensor.poke({}).is_done  # type: ignore[typeddict-item]
+
+    def test_the_default_backend_is_that_of_the_deployment(
+        self, stepset_home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__STEPSET__BACKEND", "local")
+        start("pass")
+        sensor = DistributedTrainSensor(task_id="wait", run_name="digits-1", start_from_trigger=True)
+        assert not sensor.start_from_trigger
+        assert sensor.poke({}).is_done  # type: ignore[typeddict-item]
+
+
+class TestParameters:
+    @pytest.mark.parametrize(
+        ("parameters", "expected"),
+        [
+            ({"run_name": ""}, "run_name: '' is not known; give the name of a run"),
+            ({"target": "pod"}, "target: 'pod' is not known; use jobset, trainjob, statefulset, job, volcano"),
+            ({"backend": "slurm"}, "backend: 'slurm' is not known; use local, kubernetes"),
+            ({"poll_interval": "often"}, "poll_interval: 'often' is not a number of seconds; give one such as 10"),
+            (
+                {"backend": "local", "start_from_trigger": True},
+                "start_from_trigger: a triggerer cannot read the runs of a worker's machine; leave it out",
+            ),
+        ],
+    )
+    def test_an_invalid_value_is_one_line(self, parameters: dict[str, Any], expected: str) -> None:
+        assert problem(ValueError, **parameters) == f"DAG 'nightly', task 'wait': {expected}"
+
+    @pytest.mark.parametrize("deferrable", [True, False])
+    @pytest.mark.parametrize(
+        ("parameter", "value", "expected"),
+        [
+            ("backend", "slurm", "backend: 'slurm' is not known; use local, kubernetes"),
+            ("target", "pod", "target: 'pod' is not known; use jobset, trainjob, statefulset, job, volcano"),
+            ("run_name", "", "run_name: '' is not known; give the name of a run"),
+        ],
+    )
+    def test_an_invalid_value_that_was_rendered_fails_the_task_without_another_try(
+        self, parameter: str, value: str, expected: str, deferrable: bool
+    ) -> None:
+        sensor = DistributedTrainSensor(
+            task_id="wait", deferrable=deferrable, **{"run_name": "digits-1", parameter: "{{ params.x }}"}
+        )
+        setattr(sensor, parameter, value)
+        with pytest.raises(AirflowFailException) as raised:
+            sensor.execute({})  # type: ignore[typeddict-item]  # the context is not used
+        assert str(raised.value) == expected
+
+    def test_a_triggerer_from_the_start_needs_a_backend_without_a_template(self) -> None:
+        assert problem(ValueError, backend="{{ params.b }}", start_from_trigger=True) == (
+            "DAG 'nightly', task 'wait': start_from_trigger: a triggerer does not render backend; give backend without"
+            " a template"
+        )
+        for native in (False, True):
+            with DAG("nightly", schedule=None, render_template_as_native_obj=native):
+                for backend in ("kubernetes", None):
+                    DistributedTrainSensor(
+                        task_id=f"wait-{backend}", run_name="digits-1", backend=backend, start_from_trigger=True
+                    )
+
+    def test_a_template_is_not_validated(self) -> None:
+        with DAG("nightly", schedule=None):
+            DistributedTrainSensor(
+                task_id="wait", run_name="{{ ds }}", backend="{{ params.b }}", target="{{ params.t }}"
+            )
+
+    def test_an_unknown_parameter_names_the_nearest_one(self) -> None:
+        assert problem(TypeError, run_nam="a") == (
+            "DAG 'nightly', task 'wait': run_nam: unknown parameter; did you mean 'run_name'?"
+        )
+
+    def test_names_and_values_of_a_mapped_sensor_are_checked(self) -> None:
+        with DAG("nightly", schedule=None):
+            with pytest.raises(ValueError, match="target: 'pod' is not known"):
+                DistributedTrainSensor.partial(task_id="a", target="pod")
+            with pytest.raises(TypeError, match=r"task 'b': run_names: unknown parameter; did you mean 'run_name'"):
+                DistributedTrainSensor.partial(task_id="b").expand(run_names=["a"])
+            DistributedTrainSensor.partial(task_id="c", backend="local").expand(run_name=["a", "b"])
+
+    def test_default_args_may_contain_arguments_of_other_operators(self) -> None:
+        with DAG("nightly", schedule=None, default_args={"num_nodes": 2, "env_vars": {}}):
+            DistributedTrainSensor(task_id="wait", run_name="digits-1")
