@@ -25,7 +25,9 @@ def unread(job: TrainingJob) -> str | None:
     descriptor = standard_input(job)
     if descriptor is None or not has_data(descriptor):
         return None
-    return "standard input does not reach the ranks on a cluster; put the data into code, or on a volume"
+    return (
+        "standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on a volume"
+    )
 
 
 def has_data(descriptor: int) -> bool:
