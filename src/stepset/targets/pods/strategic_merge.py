@@ -28,6 +28,8 @@ MERGE_KEYS: Mapping[str, str] = {
 }
 # An entry keeps only the patch's fields (patchStrategy retainKeys): a volume has one source, not two.
 RETAIN_KEYS = ("volumes", "resourceClaims")
+# A variable has one source. Kubernetes' merge keeps both, and its API server then rejects the pod.
+_SOURCES = ("value", "valueFrom")
 _DIRECTIVE = "$patch"
 
 
@@ -68,6 +70,14 @@ def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
         elif at is None:
             rows.append(merge({}, entry))
         else:
-            kept = {k: v for k, v in rows[at].items() if k in entry} if field in RETAIN_KEYS else rows[at]
-            rows[at] = merge(kept, entry)
+            rows[at] = merge(_kept(field, rows[at], entry), entry)
     return rows
+
+
+def _kept(field: str, row: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of an entry over which those of the patch are merged."""
+    if field in RETAIN_KEYS:
+        return {key: value for key, value in row.items() if key in patch}
+    if field == "env" and any(patch.get(source) is not None for source in _SOURCES):
+        return {key: value for key, value in row.items() if key not in _SOURCES}
+    return row
