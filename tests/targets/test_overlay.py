@@ -93,6 +93,7 @@ def test_a_list_of_other_values_than_mappings_is_replaced() -> None:
 def test_patch_replace_removes_the_existing_content() -> None:
     replaced = [{"$patch": "replace"}, {"name": "C", "value": "3"}]
     assert _node(env=replaced)["env"] == [{"name": "C", "value": "3"}]
+    assert _node(env=[*replaced, {"name": "A", "$patch": "delete"}])["env"] == [{"name": "C", "value": "3"}]
     assert merge(BASE, {"nodeSelector": {"$patch": "replace", "z": "1"}})["nodeSelector"] == {"z": "1"}
 
 

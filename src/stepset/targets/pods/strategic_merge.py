@@ -59,7 +59,8 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
     """Entries of `base` in their order, changed by those of the patch with the same key; then new ones."""
     if {_DIRECTIVE: "replace"} in patch:
-        return [merge({}, entry) for entry in patch if entry != {_DIRECTIVE: "replace"}]
+        own = (entry for entry in patch if entry != {_DIRECTIVE: "replace"} and entry.get(_DIRECTIVE) != "delete")
+        return [merge({}, entry) for entry in own]
     key = MERGE_KEYS[field]
     rows = list(base)
     for entry in patch:
