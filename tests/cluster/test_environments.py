@@ -1,6 +1,6 @@
 """The environment and the command of a container are the same in every target, in a local run and in `explain`.
 
-An example is one generated job of two nodes with 84 variables that refer to each other. Half of the jobs have a
+An example is one generated job of two nodes with 89 variables that refer to each other. Half of the jobs have a
 `pod_template` that adds, overrides and removes variables, and may replace the command and the arguments; it always
 replaces the image. docs/testing/differential.md states what is compared.
 """
