@@ -62,7 +62,10 @@ def test_a_repeated_submission_keeps_the_keys_with_which_pods_run(runs: Runs) ->
 def test_a_run_in_the_background_notes_that_standard_input_does_not_reach_the_ranks(runs: Runs) -> None:
     job = runs.job_file("pass", framework="mpi", num_nodes=1)
     (runs.directory / "data").write_text("line 0\n")
-    note = "note: standard input does not reach the ranks on a cluster; put the data into code, or on a volume"
+    note = (
+        "note: standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on"
+        " a volume"
+    )
     with (runs.directory / "data").open() as data, Path(os.devnull).open() as nothing:
         noted = runs.cli("run", job, "--detach", stdin=data)
         unnoted = runs.cli("run", job, "--set=name=other", "--detach", stdin=nothing)

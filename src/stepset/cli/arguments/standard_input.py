@@ -26,7 +26,8 @@ def unread(job: TrainingJob) -> str | None:
     if descriptor is None or not has_data(descriptor):
         return None
     return (
-        "standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on a volume"
+        "standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on a"
+        " volume"
     )
 
 
