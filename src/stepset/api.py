@@ -17,6 +17,7 @@ from stepset.run_status import Phase, RunStatus
 from stepset.signals import interrupts_deferred
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob, load_job
+from stepset.targets.explained_groups import explained_plan
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
 
@@ -124,7 +125,7 @@ def explain(job: JobSource) -> list[ExplainRow]:
         BadInputError: the job is not valid.
     """
     loaded = load_job(job)
-    plan = make_plan(loaded)
+    plan = explained_plan(loaded, make_plan(loaded))
     return explain_plan(plan, PodNames(plan, loaded.name, loaded.network.subdomain or loaded.name))
 
 

@@ -163,3 +163,29 @@ class TestFiles:
 
     def test_a_module_has_no_files(self, cli: Cli) -> None:
         assert cli("explain", "-m", "train", "--files").out.startswith("no files are shipped")
+
+
+class TestPodTemplate:
+    """What `pod_template` changes in the pods is shown."""
+
+    @staticmethod
+    def _shown(cli: Cli, tmp_path: Path, *flags: str, **container: Any) -> Any:
+        job = {"command": ["a"], "image": "example/train:1", "pod_template": {"containers": [container]}}
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+        return cli("explain", "job.yaml", *flags)
+
+    def test_command_image_and_variables(self, cli: Cli, tmp_path: Path) -> None:
+        given = {"command": ["b"], "args": ["two words"], "image": "example/b:2", "env": [{"name": "A", "value": "1"}]}
+        lines = self._shown(cli, tmp_path, name="node", **given).out.splitlines()
+        assert lines[3:6] == ["  runs b 'two words'", "  image example/b:2", "  (set by pod_template)"]
+        assert [line.split()[:2] for line in lines if "set by pod_template" in line and "A" in line] == [["A", "1"]]
+
+    def test_arguments_of_the_images_own_command(self, cli: Cli, tmp_path: Path) -> None:
+        lines = self._shown(cli, tmp_path, name="node", command=[], args=["b"]).out.splitlines()
+        assert lines[3] == "  runs the command of the image example/train:1 with b"
+
+    @pytest.mark.parametrize("form", ["text", "json"])
+    def test_an_unknown_field_is_bad_input(self, cli: Cli, tmp_path: Path, form: str) -> None:
+        result = self._shown(cli, tmp_path, "-o", form, name="node", imag="b")
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("stepset: job.yaml: pod_template.containers.node: unknown field 'imag'; did you")

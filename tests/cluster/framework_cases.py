@@ -54,6 +54,8 @@ class Case:
         wheel: a program that is installed for the pods.
         source_kind: the prefix of a rank's lines: `rank`, or `node` if stepset starts the launcher only.
         launcher_lines: lines that the launcher prints once for each node.
+        variables: variables of every rank, with their values; None: the ranks lack it.
+        bound: whether the job binds each rank to a part of the cores.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Case:
     wheel: Wheel | None = None
     source_kind: str = "rank"
     launcher_lines: tuple[str, ...] = ()
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    bound: bool = False
 
     @property
     def world(self) -> int:
@@ -91,14 +95,18 @@ INTEL = {
 
 SSHD = "/usr/sbin/sshd"
 OPENMPI = ("mpirun.openmpi", SSHD)
-MPIRUN = ("mpirun", "-x", "PROGRAM", "-x", "PATH")
+MPIRUN = ("mpirun", "-x", "PROGRAM", "-x", "PATH", "-x", "REPORT")
+VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
+LAUNCHER_RESOURCES = {"cpu": "100m", "memory": "256Mi"}
 
 
 def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: Any) -> Case:
     """An MPI job whose SSH keys are in the user's ~/.ssh."""
     name = f"{implementation}{'-user' if user else ''}"
     home = "/home/trainer" if user else "/root"
-    options = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
+    options: dict[str, Any] = {"run_launcher_as_node": as_node, "ssh_auth_mount_path": f"{home}/.ssh"}
+    if not as_node:
+        options["launcher_resources"] = LAUNCHER_RESOURCES
     return Case(name, {"kind": "mpi", "implementation": implementation, **options}, user=user, **fields)
 
 
@@ -106,18 +114,36 @@ CASES = [
     Case("torch", "torch", "torch/train.py", target="trainjob", job=ONE_EPOCH),
     Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py", TRAINED_BY_TWO, job=ONE_A_NODE),
     Case("mlx", "mlx", "mlx/train.py", target="job"),
-    _mpi("openmpi", program="mpi/train.py", env=AS_ROOT, needs=OPENMPI),
+    _mpi(
+        "openmpi",
+        program="mpi/train.py",
+        env=AS_ROOT,
+        needs=OPENMPI,
+        variables={"MASTER_ADDR": "openmpi-node-0-0.openmpi", VISIBLE_GPUS: None},
+    ),
     _mpi(
         "openmpi",
         user=1000,
         as_node=True,
         program="mpi/train.py",
-        env=QUIET,
+        env={**QUIET, "OMPI_MCA_hwloc_base_binding_policy": "core"},
         needs=OPENMPI,
         job={"script": None, "agent": True, "command": [*MPIRUN, "--display-map", "python3", "-u", "speaking.py"]},
         launcher_lines=(" ========================   JOB MAP   ========================",),
+        # mpirun does not pass them on: on the other node sshd sets them.
+        variables={"MASTER_ADDR": "openmpi-user-launcher-0-0.openmpi-user", "MASTER_PORT": "29500"},
+        bound=True,
     ),
-    _mpi("mpich", as_node=True, program="./allreduce", result=MET, needs=("gcc", SSHD), wheel=MPICH),
+    _mpi(
+        "mpich",
+        as_node=True,
+        program="./allreduce",
+        result=MET,
+        env={"my.var": "a b"},
+        needs=("gcc", SSHD),
+        wheel=MPICH,
+        variables={"my.var": "a b"},
+    ),
     _mpi("mpich", user=1000, program="./allreduce", result=MET, needs=("gcc", SSHD), wheel=MPICH),
     _mpi("intel", program="mpi/train.py", env=INTEL, needs=(SSHD,), wheel=IMPI),
     Case("jax", "jax", "jax/train.py", MET_BY_TWO, job={"procs_per_node": "auto"}),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
@@ -155,13 +155,17 @@ class Runs:
         handle, listener = self.start(text, **fields)
         return handle.wait(), listener
 
-    def cli(self, *words: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *words: str, timeout: float = 300.0, stdin: IO[str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Runs `stepset WORDS --backend kubernetes` as this account, in a new process."""
-        with self.program(*words) as process:
+        with self.program(*words, stdin=stdin) as process:
             out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def program(self, *words: str, kubeconfig: Path | None = None) -> subprocess.Popen[str]:
+    def program(
+        self, *words: str, kubeconfig: Path | None = None, stdin: IO[str] | None = None
+    ) -> subprocess.Popen[str]:
         """Starts the process of `cli`. Words after `--` stay at the end."""
         flags = ["--backend", "kubernetes", "--namespace", self.namespace]
         flags += ["--kubeconfig", str(kubeconfig or self.kubeconfig)]
@@ -169,7 +173,7 @@ class Runs:
         line = [str(STEPSET), *words[:at], *flags, *words[at:]]
         env = {key: value for key, value in os.environ.items() if not key.startswith("STEPSET_")}
         return subprocess.Popen(
-            line, cwd=self.directory, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            line, cwd=self.directory, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def job_file(self, text: str | None = None, /, **fields: Any) -> str:

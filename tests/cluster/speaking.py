@@ -6,12 +6,15 @@ deleted at once.
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
 import sys
 
 BEFORE, AFTER = 20, 300
+ABOUT = "about: "
+"""Starts the line with the variables of a rank."""
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "DMLC_TASK_ID", "JAX_PROCESS_ID", "RANK", "STEPSET_NODE_RANK")
 
 
@@ -28,8 +31,17 @@ def print_lines(when: str, count: int) -> None:
         sys.stdout.flush()
 
 
+def about_rank() -> str:
+    """Returns the number of this rank's cores, and its values of the variables that REPORT names, as JSON."""
+    names = os.environ.get("REPORT", "").split()
+    found = {"cores": len(os.sched_getaffinity(0)), **{name: os.environ.get(name) for name in names}}
+    return json.dumps(found)
+
+
 if __name__ == "__main__":
     program = os.environ["PROGRAM"]
+    if "REPORT" in os.environ:
+        sys.stdout.write(f"{ABOUT}{about_rank()}\n")
     print_lines("before", BEFORE)
     if program.endswith(".py"):
         try:

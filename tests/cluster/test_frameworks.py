@@ -9,6 +9,7 @@ Imports take most of the time and use all cores, so one run follows the other.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,9 +24,9 @@ from typing import Any
 import pytest
 
 from stepset.run_status import Phase, RunStatus
-from tests.cluster.framework_cases import CASES, MPICH, Case, Wheel
+from tests.cluster.framework_cases import CASES, LAUNCHER_RESOURCES, MPICH, VISIBLE_GPUS, Case, Wheel
 from tests.cluster.runs import RecordingListener, Runs, runs_in
-from tests.cluster.speaking import AFTER, BEFORE, lines
+from tests.cluster.speaking import ABOUT, AFTER, BEFORE, lines
 from tests.cluster.testbed.handle import Cluster
 
 pytestmark = [
@@ -55,6 +56,7 @@ def fields_of(case: Case, cluster: Cluster) -> dict[str, Any]:
         "env": {
             "PROGRAM": case.program,
             "OMP_NUM_THREADS": "1",
+            **({"REPORT": " ".join(case.variables)} if case.variables else {}),
             **({"PATH": path} if cluster.choice else {}),
             **case.env,
         },
@@ -154,6 +156,11 @@ class Started:
         """Waits for a run; returns its final status and its listener."""
         return self._ends[case.name].result(LIMIT)
 
+    def launchers(self, case: Case) -> list[dict[str, Any]]:
+        """The launcher's pod of a run."""
+        pods = self._accounts[case.target].pods("launcher")
+        return [each for each in pods if each["metadata"]["labels"]["stepset.dev/run"] == case.name]
+
     def close(self) -> None:
         """Starts no more runs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -169,7 +176,7 @@ def started(
 ) -> Iterator[Started]:
     """The runs of all selected tests."""
     selected = [case for item in request.session.items if (case := _case_of(item))]
-    chosen = [case for case in selected if not missing(cluster, case)]
+    chosen = [case for case in CASES if case in selected and not missing(cluster, case)]
     with ExitStack() as stack:
         accounts = {}
         for target in {case.target for case in chosen}:
@@ -254,3 +261,28 @@ def check(case: Case, status: RunStatus, listener: RecordingListener) -> None:
         source = f"rank {rank}" if case.source_kind == "rank" else f"node {rank * 2 // case.world}"
         texts = [text for text in listener.texts(source) if text.endswith(f" of rank {rank}")]
         assert texts == [*lines("before", BEFORE, str(rank)), *lines("after", AFTER, str(rank))]
+        if case.variables:
+            check_environment(case, listener.texts(source))
+
+
+def check_environment(case: Case, texts: list[str]) -> None:
+    """Checks the variables and the cores of one rank."""
+    (found,) = [json.loads(text.removeprefix(ABOUT)) for text in texts if text.startswith(ABOUT)]
+    cores = found.pop("cores")
+    assert found == dict(case.variables)
+    # The pods of the cluster of `make cluster` see the cores of this machine.
+    if case.bound and os.cpu_count() != 1:
+        assert cores < (os.cpu_count() or 0)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name == "openmpi"], ids=lambda case: case.name)
+def test_a_launcher_that_is_not_a_node_requests_its_own_resources_and_sees_no_gpu(
+    cluster: Cluster, started: Started, case: Case
+) -> None:
+    if reason := missing(cluster, case):
+        pytest.skip(reason)
+    started.end_of(case)
+    (pod,) = started.launchers(case)
+    (container,) = [each for each in pod["spec"]["containers"] if each["name"] == "node"]
+    assert container["resources"] == {"requests": LAUNCHER_RESOURCES, "limits": LAUNCHER_RESOURCES}
+    assert {"name": VISIBLE_GPUS, "value": "void"} in container["env"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,21 @@ def test_a_repeated_submission_keeps_the_keys_with_which_pods_run(runs: Runs) ->
     assert made.adopted
     assert [each["metadata"]["uid"] for each in runs.get("secrets")["items"]] == [before[0]["metadata"]["uid"]]
     assert SUBMISSION not in runs.get("jobset/run")["metadata"]["labels"]
+
+
+def test_a_run_in_the_background_notes_that_standard_input_does_not_reach_the_ranks(runs: Runs) -> None:
+    job = runs.job_file("pass", framework="mpi", num_nodes=1)
+    (runs.directory / "data").write_text("line 0\n")
+    note = (
+        "note: standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on"
+        " a volume"
+    )
+    with (runs.directory / "data").open() as data, Path(os.devnull).open() as nothing:
+        noted = runs.cli("run", job, "--detach", stdin=data)
+        unnoted = runs.cli("run", job, "--set=name=other", "--detach", stdin=nothing)
+    assert (noted.returncode, unnoted.returncode) == (0, 0), noted.stderr + unnoted.stderr
+    assert note in noted.stderr
+    assert note not in unnoted.stderr
 
 
 def test_a_run_notes_how_many_files_of_its_code_are_ignored_and_its_pods_get_only_the_others(runs: Runs) -> None:

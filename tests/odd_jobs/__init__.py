@@ -45,6 +45,13 @@ class OddJob:
         return render(request(**{**self.job, **more}), target)
 
 
+WITHOUT_LAUNCHER: Mapping[str, str] = {
+    target: f"framework: target {target} cannot start and stop pods of several kinds together"
+    for target in ("statefulset", "job")
+}
+"""`refused` of a job whose framework has a launcher and nodes."""
+
+
 def everywhere(words: str) -> dict[str, str]:
     """Returns `refused` of a job that no target accepts."""
     return dict.fromkeys(TARGET_NAMES, words)

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.odd_jobs import OddJob
+from tests.odd_jobs import WITHOUT_LAUNCHER, OddJob
 from tests.targets.making import pod
 
 POOL = {"cloud.google.com/gke-nodepool": "h100"}
 GPUS: dict[str, Any] = {"resources_per_node": {"gpus": 8}}
-SINGLE = "framework: target {} cannot start and stop pods of several kinds together"
 ODD_JOB = OddJob(
     job={
         "framework": "mpi",
@@ -22,7 +21,7 @@ ODD_JOB = OddJob(
     },
     expected="Only the nodes have the pool's selector; launcher and roles have what the job gives them.",
     source="kubernetes v1.36 plugin/pkg/admission/extendedresourcetoleration: pods with GPUs tolerate the pool's taint",
-    refused={"statefulset": SINGLE.format("statefulset"), "job": SINGLE.format("job")},
+    refused=WITHOUT_LAUNCHER,
 )
 TARGETS = pytest.mark.parametrize("target", ODD_JOB.targets)
 

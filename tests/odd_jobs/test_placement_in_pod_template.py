@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.odd_jobs import OddJob
+from tests.odd_jobs import WITHOUT_LAUNCHER, OddJob
 from tests.targets.making import pod
 
 TOPOLOGY = {"kueue.x-k8s.io/podset-required-topology": "cloud.example/rack"}
@@ -19,7 +19,6 @@ SPEC: dict[str, Any] = {
     "runtimeClassName": "isolated",
     "hostNetwork": True,
 }
-SINGLE = "framework: target {} cannot start and stop pods of several kinds together"
 ODD_JOB = OddJob(
     job={
         "framework": "mpi",
@@ -29,7 +28,7 @@ ODD_JOB = OddJob(
     },
     expected="Fields that place pods are those of the nodes; the other fields of pod_template apply to every pod.",
     source="docs/targets.md, Where pods run; kueue v0.18.2 pkg/scheduler/flavorassigner/tas_flavorassigner.go",
-    refused={"statefulset": SINGLE.format("statefulset"), "job": SINGLE.format("job")},
+    refused=WITHOUT_LAUNCHER,
 )
 OTHERS = pytest.mark.parametrize("group", ["launcher", "board"])
 PLACES = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")

@@ -1,9 +1,10 @@
-"""Generated environments of jobs, and the environment that the kubelet makes of a container."""
+"""Generated environments of jobs and pod templates, and the environment that the kubelet makes of a container."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -71,6 +72,33 @@ def many_variables(seed: int, count: int = 75) -> dict[str, str]:
     references = [f"$({name})" for name in (*names, *_OTHER_NAMES)]
     found = {name: "".join(random.choices([*references, *_PIECES * 4], k=random.randrange(5))) for name in names}
     return {**found, "HOME": f"/{found['HOME']}"}  # runc replaces an empty HOME
+
+
+def changed_container(seed: int, env: Mapping[str, str], config_map: str) -> dict[str, Any]:
+    """Returns variables of a `pod_template` that add, override, keep and remove variables of a job, in a random order.
+
+    Args:
+        seed: the choice.
+        env: the job's variables.
+        config_map: the name of a ConfigMap with the key `k`.
+    """
+    random = Random(f"pod_template {seed}")
+    names = sorted(env.keys() - {"HOME"})
+    chosen = random.sample(names, 12)
+    words = [*(f"$({name})" for name in (*chosen, *random.sample(names, 12), "NEW0", *_OTHER_NAMES)), *_PIECES]
+    sources = [
+        {"fieldRef": {"fieldPath": "metadata.name"}},
+        {"configMapKeyRef": {"name": config_map, "key": "k"}},
+    ]
+    rows: list[dict[str, Any]] = [
+        *({"name": name, "value": "".join(random.choices(words, k=3))} for name in (*chosen[:5], "NEW0", "new.x-1")),
+        *({"name": name, "valueFrom": source} for name in (chosen[5], "NEW2") for source in random.sample(sources, 1)),
+        *({"name": name, "$patch": "delete"} for name in chosen[6:9]),
+        {"name": chosen[9]},
+        {"name": chosen[10], "value": None},
+    ]
+    random.shuffle(rows)
+    return {"env": [{"$patch": "replace"}, *rows]} if random.random() < 0.2 else {"env": rows}
 
 
 def kubelet_env(container: Manifest, fields: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

@@ -82,9 +82,20 @@ def container(objects: list[Manifest], group: str = "node", name: str = "node") 
     return found
 
 
+def launcher(objects: list[Manifest]) -> Manifest:
+    """Returns the launcher's container of an MPI job, with what Trainer copies into it from a TrainJob."""
+    found, trainer = container(objects, "launcher"), workload(objects)["spec"].get("trainer", {})
+    return {**found, **{name: trainer[name] for name in ("command", "args", "env") if name in trainer}}
+
+
 def env(objects: list[Manifest], group: str = "node") -> dict[str, Any]:
     """Variables of a group's training container: name -> value or field path."""
-    return {row["name"]: _shown(row) for row in container(objects, group).get("env", [])}
+    return variables_of(container(objects, group))
+
+
+def variables_of(container: Manifest) -> dict[str, Any]:
+    """Variables of a container: name -> value or field path."""
+    return {row["name"]: _shown(row) for row in container.get("env", [])}
 
 
 def _shown(row: Manifest) -> Any:

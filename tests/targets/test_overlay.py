@@ -70,6 +70,15 @@ def test_a_volume_of_the_same_source_is_merged() -> None:
     assert merged["volumes"] == [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]
 
 
+@pytest.mark.parametrize("before", [{"value": "1"}, {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])
+@pytest.mark.parametrize("source", [{"value": ""}, {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}])
+def test_a_variable_has_one_source(before: dict[str, Any], source: dict[str, Any]) -> None:
+    assert merge({"env": [{"name": "A", **before}]}, {"env": [{"name": "A", **source}]})["env"] == [
+        {"name": "A", **source}
+    ]
+    assert merge({"env": [{"name": "A", **before}]}, {"env": [{"name": "A"}]})["env"] == [{"name": "A", **before}]
+
+
 def test_null_and_patch_delete_remove_fields() -> None:
     assert "nodeSelector" not in merge(BASE, {"nodeSelector": None})
     assert "nodeSelector" not in merge(BASE, {"nodeSelector": {"$patch": "delete"}})
@@ -84,6 +93,7 @@ def test_a_list_of_other_values_than_mappings_is_replaced() -> None:
 def test_patch_replace_removes_the_existing_content() -> None:
     replaced = [{"$patch": "replace"}, {"name": "C", "value": "3"}]
     assert _node(env=replaced)["env"] == [{"name": "C", "value": "3"}]
+    assert _node(env=[*replaced, {"name": "A", "$patch": "delete"}])["env"] == [{"name": "C", "value": "3"}]
     assert merge(BASE, {"nodeSelector": {"$patch": "replace", "z": "1"}})["nodeSelector"] == {"z": "1"}
 
 

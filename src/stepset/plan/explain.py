@@ -18,7 +18,7 @@ class ExplainRow:
         variable: the variable's name.
         value: its value; `<...>` where it differs between pods, a secret by its name only.
         rule: the reason for the variable.
-        replaced: stepset's value, if the job overrides it; else "".
+        replaced: the value that the job's `env` or `pod_template` overrides; else "".
         origin: stepset or job.
     """
 

@@ -13,6 +13,9 @@ NODE = "node"
 _READ_ONLY = frozenset({"secret", "configMap", "projected", "downwardAPI"})
 """Types of volumes that no process writes to."""
 
+_ENV_SOURCES = {"configMapRef": "ConfigMap", "secretRef": "Secret"}
+"""Fields of an entry of `envFrom`, with the kind of the object that they name."""
+
 
 def is_whole(pod_template: Mapping[str, Any]) -> bool:
     """Whether `pod_template` is a whole pod template, and not only its `spec`."""
@@ -61,6 +64,17 @@ def node_secret_names(pod_template: Mapping[str, Any]) -> list[str]:
     """Names of the variables that a pod template sets in the training container to keys of Secrets."""
     env = rows(node_container(pod_template), "env")
     return [str(row.get("name")) for row in env if _refers_to_secret(row.get("valueFrom"))]
+
+
+def node_env_from(pod_template: Mapping[str, Any]) -> list[str]:
+    """The objects whose keys a pod template sets as variables of the training container, as `Secret hub`."""
+    found = []
+    for row in rows(node_container(pod_template), "envFrom"):
+        prefix = f", with the prefix {row['prefix']}" if row.get("prefix") else ""
+        for field, kind in _ENV_SOURCES.items():
+            if isinstance(source := row.get(field), Mapping):
+                found.append(f"{kind} {source.get('name')}{prefix}")
+    return found
 
 
 def writable_mounts(pod_template: Mapping[str, Any]) -> list[str]:

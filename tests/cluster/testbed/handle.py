@@ -87,9 +87,9 @@ class Cluster:
         found: dict[str, Any] = json.loads(self.kubectl("get", what, *_in(namespace), "-o", "json", *options))
         return found
 
-    def logs(self, pod_name: str, namespace: str) -> str:
-        """The whole log of a pod's only container."""
-        return self.objects.logs(pod_name, namespace)
+    def logs(self, pod_name: str, namespace: str, container: str = "") -> str:
+        """The whole log of a pod's container; without `container`, of its only one."""
+        return self.objects.logs(pod_name, namespace, container)
 
     @contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:

@@ -102,13 +102,14 @@ class Objects:
         for kind in _RUNNING:
             self._request("DELETE", _path(kind, namespace) + "?propagationPolicy=Background")
 
-    def logs(self, pod: str, namespace: str) -> str:
-        """The whole log of a pod's only container.
+    def logs(self, pod: str, namespace: str, container: str = "") -> str:
+        """The whole log of a pod's container; without `container`, of its only one.
 
         Raises:
             TestbedError: the server refused the request, as it does before the container has started.
         """
-        return self._send("GET", _path("pods", namespace, pod) + "/log").decode("utf-8", "replace")
+        query = f"?container={container}" if container else ""
+        return self._send("GET", f"{_path('pods', namespace, pod)}/log{query}").decode("utf-8", "replace")
 
     def token(self, account: str, namespace: str, seconds: int) -> str:
         """Creates a token of a service account.

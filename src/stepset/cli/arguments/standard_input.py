@@ -20,6 +20,17 @@ def standard_input(job: TrainingJob) -> int | None:
     return 0 if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
 
 
+def unread(job: TrainingJob) -> str | None:
+    """Returns the note that the ranks on a cluster do not read what standard input contains; None if it is empty."""
+    descriptor = standard_input(job)
+    if descriptor is None or not has_data(descriptor):
+        return None
+    return (
+        "standard input does not reach the ranks on a cluster; put the data into the job's code directory, or on a"
+        " volume"
+    )
+
+
 def has_data(descriptor: int) -> bool:
     """Whether the file has more bytes, or the pipe has some now."""
     about = os.fstat(descriptor)

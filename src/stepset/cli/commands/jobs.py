@@ -36,6 +36,7 @@ def explain(
     from stepset.cli.output.explanation import explanation, explanation_text
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
+    from stepset.targets.explained_groups import explained_plan
 
     check_format(output, "text", "json", "yaml")
     given = read_job(args)
@@ -45,10 +46,12 @@ def explain(
 
         of_files = (given.job, given.base_dir)
         write_out(shipped_files_text(*of_files) if output == "text" else as_data(shipped_files(*of_files)))
-    elif output == "text":
-        write_out(explanation_text(given.job, given.plan))
-    else:
-        write_out(as_data(explanation(given.job, given.plan)))
+        return 0
+    try:
+        plan = explained_plan(given.job, given.plan)
+    except BadInputError as error:
+        raise error.at(given.where) from error
+    write_out(explanation_text(given.job, plan) if output == "text" else as_data(explanation(given.job, plan)))
     return 0
 
 

@@ -102,14 +102,16 @@ def _submit(args: JobArgs, backend: Backend) -> int:
     """Creates the run without waiting for it."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.arguments.standard_input import unread
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
     from stepset.sources import read_sources
 
     given = read_job(args)
+    lost = unread(given.job)
     made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
     write_out(f"{printable(made.name)}\n")
-    for note in made.notes:
+    for note in (*made.notes, *([lost] if lost else ())):
         print_message(printable(f"stepset: note: {note}"))
     return 0
 
@@ -118,7 +120,7 @@ def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_st
     """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
-    from stepset.cli.arguments.standard_input import has_data, standard_input
+    from stepset.cli.arguments.standard_input import standard_input, unread
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
     from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_message, wants_colour
@@ -126,13 +128,9 @@ def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_st
     from stepset.sources import read_sources
 
     given = read_job(args)
-    stdin = standard_input(given.job)
-    if stdin is not None and backend_args.backend != "local" and has_data(stdin):
-        print_message(
-            "note: standard input does not reach the ranks on a cluster; put the data into the job's code directory, or"
-            " on a volume"
-        )
-    request = RunRequest(given.job, read_sources(given.job, given.base_dir), stdin=stdin)
+    if backend_args.backend != "local" and (note := unread(given.job)):
+        print_message(f"note: {note}")
+    request = RunRequest(given.job, read_sources(given.job, given.base_dir), stdin=standard_input(given.job))
     lines = sys.stderr if lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)
     requests = StopRequests()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from stepset.cli.output.world import world_in_words
 from stepset.plan.explain import explain_plan
-from stepset.plan.model import LaunchPlan
+from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
@@ -18,7 +19,7 @@ _SHOWN = ("variable", "value", "rule", "replaced", "origin")
 
 
 def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
-    """Returns the explanation as plain data."""
+    """Returns the explanation of an `explained_plan` as plain data."""
     names = PodNames(plan, job.name, job.network.subdomain or job.name)
     rows = explain_plan(plan, names)
     return {
@@ -52,18 +53,19 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
 
 
 def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
-    """Returns the explanation as a page of tables."""
+    """Returns the explanation of an `explained_plan` as a page of tables."""
     from stepset.cli.output.tables import Line, rendered, table
 
     shown = explanation(job, plan)
     world = world_in_words(plan.world.num_nodes, plan.world.procs_per_node)
     parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold")]
-    for group in shown["groups"]:
+    for group, planned in zip(shown["groups"], plan.groups, strict=True):
         pods = counted(group["pods"], "pod")
         beside = "" if group["in_world"] else ", outside the world"
         after = "".join(f", after {s['group']} is {s['condition'].lower()}" for s in group["start_after"])
         parts += ["", Line(f"{group['name']}: {pods}{beside}{after}", "bold cyan")]
-        parts.append(Line(f"  runs {_runs(group)}"))
+        parts.append(Line(f"  runs {_runs(planned, group['command'])}"))
+        parts += [Line(f"  image {group['image']}")] if group["image"] else []
         if group["command_rule"]:
             parts.append(Line(f"  ({group['command_rule']})", "dim"))
         if group["env"]:
@@ -77,7 +79,10 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     return rendered(*parts)
 
 
-def _runs(group: dict[str, Any]) -> str:
-    if group["serves_ssh"]:
+def _runs(group: PodGroup, words: Sequence[str]) -> str:
+    if group.serves_ssh:
         return "an ssh server until the launcher has ended"
-    return shlex.join(group["command"]) or f"the command of the image {group['image']}"
+    if group.command:
+        return shlex.join(words)
+    of_image = f"the command of the image {group.image}"
+    return f"{of_image} with {shlex.join(words)}" if words else of_image

@@ -38,7 +38,8 @@ stepset_attempt=0
 echo "$((stepset_attempt + 1))" > {dir}/attempts
 {lines}# The command; signals that stop this shell stop the command, too.
 set -- {command}
-{cleanup}stepset_child= stepset_stopped=
+{cleanup}
+stepset_child= stepset_stopped=
 trap 'stepset_stopped=1; [ -z "$stepset_child" ] || kill -TERM "$stepset_child" 2>/dev/null' TERM INT
 "$@" &
 stepset_child=$!
@@ -113,7 +114,7 @@ def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNam
         dir=RUN_DIR,
         lines="".join(f"{line}\n" for line in lines),
         command=" ".join(words),
-        cleanup="".join(f"{line}\n" for line in environment.cleanup),
+        cleanup=environment.cleanup,
         max_restarts=request.job.restart.max_restarts,
     )
     probe = {"exec": {"command": ["/bin/sh", "-c", f"test -e {RUN_DIR}/holding"]}, "periodSeconds": 5}

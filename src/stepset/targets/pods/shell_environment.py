@@ -11,6 +11,8 @@ from stepset.targets.names import PodNames
 from stepset.targets.pods import shell
 
 _VALUE = f"{shell.PREFIX}value_"
+_SET_BY_SHELL = ("PWD", "OLDPWD")
+"""Variables that shells export. Those of the job with these names reach the command through `env`."""
 
 
 class ShellEnvironment:
@@ -69,9 +71,9 @@ class ShellEnvironment:
         return [f'"${{{shell.PREFIX}env}}"', "--", *pairs, *command]
 
     @property
-    def cleanup(self) -> list[str]:
-        """The lines of the script that remove its own variables, after the words are set."""
-        return [f"unset {' '.join(self._helpers)}"] if self._helpers else []
+    def cleanup(self) -> str:
+        """The line of the script that removes its own variables and the shell's, after the words are set."""
+        return f"unset {' '.join((*_SET_BY_SHELL, *self._helpers))}"
 
     @property
     def uses_env(self) -> bool:

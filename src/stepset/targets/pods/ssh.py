@@ -13,8 +13,11 @@ from stepset.plan.model import PodGroup, SshKeys
 from stepset.plan.values import Text, resolve
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
+from stepset.spec.template import node_env_names
 from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, config_map, secret_name
 from stepset.targets.names import RUN_DIR, SSH_DIR, InManifest, PodNames
+from stepset.targets.pods.overlay import overlay_of
+from stepset.targets.pods.shell import is_shell_name
 from stepset.targets.request import RenderRequest
 
 SSH_KEYS_DIR = f"{RUN_DIR}/ssh"
@@ -132,7 +135,18 @@ def server_prefix(request: RenderRequest, group: PodGroup) -> list[str]:
     if not uses_hydra(request.job) or group.serves_ssh or not group.ports:
         return []
     script = f'{_PREPARE}; /usr/sbin/sshd -e -f {SSH_DIR}/{SSHD_CONFIG} && exec "$@"'
-    return ["/bin/sh", "-c", script, "sshd"]
+    return ["/bin/sh", "-c", script, "sshd", *_through_env(request, group)]
+
+
+def _through_env(request: RenderRequest, group: PodGroup) -> list[str]:
+    """Returns the command `env` with the variables that a shell does not pass on, such as `my.var` under dash.
+
+    The kubelet, or the agent, replaces `$(NAME)` by the value before the shell starts. Names in a ConfigMap or Secret
+    of `envFrom` are not known here.
+    """
+    names = [*(entry.name for entry in group.env), *node_env_names(overlay_of(request.job, group))]
+    words = [f"{name}=$({name})" for name in dict.fromkeys(names) if not is_shell_name(name)]
+    return ["env", "--", *words] if words else []
 
 
 def uses_hydra(job: TrainingJob) -> bool:

@@ -28,6 +28,8 @@ MERGE_KEYS: Mapping[str, str] = {
 }
 # An entry keeps only the patch's fields (patchStrategy retainKeys): a volume has one source, not two.
 RETAIN_KEYS = ("volumes", "resourceClaims")
+# A variable has one source. Kubernetes' merge keeps both, and its API server then rejects the pod.
+_SOURCES = ("value", "valueFrom")
 _DIRECTIVE = "$patch"
 
 
@@ -57,7 +59,8 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
     """Entries of `base` in their order, changed by those of the patch with the same key; then new ones."""
     if {_DIRECTIVE: "replace"} in patch:
-        return [merge({}, entry) for entry in patch if entry != {_DIRECTIVE: "replace"}]
+        own = (entry for entry in patch if entry != {_DIRECTIVE: "replace"} and entry.get(_DIRECTIVE) != "delete")
+        return [merge({}, entry) for entry in own]
     key = MERGE_KEYS[field]
     rows = list(base)
     for entry in patch:
@@ -68,6 +71,14 @@ def _merge_list(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
         elif at is None:
             rows.append(merge({}, entry))
         else:
-            kept = {k: v for k, v in rows[at].items() if k in entry} if field in RETAIN_KEYS else rows[at]
-            rows[at] = merge(kept, entry)
+            rows[at] = merge(_kept(field, rows[at], entry), entry)
     return rows
+
+
+def _kept(field: str, row: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of an entry over which those of the patch are merged."""
+    if field in RETAIN_KEYS:
+        return {key: value for key, value in row.items() if key in patch}
+    if field == "env" and any(patch.get(source) is not None for source in _SOURCES):
+        return {key: value for key, value in row.items() if key not in _SOURCES}
+    return row

@@ -47,7 +47,7 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
     runs = plan.group(plan.success.group)
     if job.code is not None and runs.agent is None:
         yield "code: only stepset's agent unpacks it; leave agent out, or put the code into the image"
-    yield from _template(job, runs)
+    yield from template_problems(job, runs)
 
 
 def _env(group: PodGroup, field: str) -> Iterator[str]:
@@ -72,7 +72,8 @@ def _is_field(path: str) -> bool:
     return match is not None and (match["key"] is None or is_label_key(match["key"]))
 
 
-def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
+def template_problems(job: TrainingJob, group: PodGroup) -> Iterator[str]:
+    """One line for each problem of `pod_template`, merged over the pods of a group."""
     if not job.pod_template:
         return
     given = overlay_of(job, group)
