@@ -29,7 +29,7 @@ def test_deletes_what_has_expired_and_list_changes_nothing(cli: Cli) -> None:
     for _ in range(2):
         rows = {line.split()[0]: line for line in cli("list").out.splitlines()[1:]}
         assert {name: "expired" in row for name, row in rows.items()} == {"over": True, "later": False, "kept": False}
-    assert {run["name"]: run["expires"] is None for run in json.loads(cli("list", "-o", "json").out)}["kept"]
+    assert {run["name"]: run["expires"] is None for run in json.loads(cli("list", "-o", "json").out)["items"]}["kept"]
     dry = cli("prune", "--dry-run")
     assert (dry.code, dry.out, dry.err) == (0, "over\n", "stepset: would delete 1 run\n")
     done = cli("prune")

@@ -26,6 +26,7 @@ from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
+from stepset.plan.program import program_text
 from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
 from stepset.spec.names import check_dns_1035
@@ -77,6 +78,8 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             attempt=request.attempt,
             world_size=plan.world.size,
             created=time.time(),
+            program=program_text(job),
+            labels=dict(job.labels),
             notes=(
                 *_notes(plan, job, host.cores),
                 *request.sources.notes,

@@ -32,7 +32,7 @@ from stepset.backends.local.liveness import (
 )
 from stepset.backends.local.private_files import make_directories, open_private, read_regular, write_private
 from stepset.backends.local.processes import ProcessId
-from stepset.backends.prune import PruneRule
+from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.bounded_json import parse_json
@@ -178,6 +178,15 @@ class RunDir:
             os.close(fd)
         return False
 
+    def disk_usage(self) -> int:
+        """Returns the bytes on the disk that the directory takes; ignores files that are deleted meanwhile."""
+        total = 0
+        for directory, _, files in os.walk(self.path):
+            for name in (".", *files):
+                with suppress(OSError):
+                    total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118  # no Path each
+        return total
+
     def request_cancel(self) -> None:
         """Records a request to cancel; a second one kills the run."""
         fd = open_private(self.path / "cancel", os.O_WRONLY | os.O_APPEND)
@@ -295,10 +304,29 @@ class RunStore:
         """
         selected = [(run, status) for run, status in self._all() if rule.selects(status, now)]
         for run, status in () if dry_run else selected:
-            if status.phase is Phase.LOST:
-                end_processes_of(run.path)
-            shutil.rmtree(run.path, ignore_errors=True)
+            _delete(run, status)
         return sorted((status for _, status in selected), key=lambda s: s.created, reverse=True)
+
+    def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes the directories of ended runs, as `prune` does; raises as `Backend.delete`."""
+        found = [(run, run.read()) for run in map(self._named, dict.fromkeys(names))]
+        check_deletable([status for _, status in found])
+        for run, status in () if dry_run else found:
+            _delete(run, status)
+        return [status for _, status in found]
+
+    def _named(self, name: str) -> RunDir:
+        """Returns the run of exactly that name; else raises RunNotFoundError."""
+        run = self.find(name)
+        if run.name != name:
+            raise not_a_run(name, run.name)
+        return run
+
+
+def _delete(run: RunDir, status: RunStatus) -> None:
+    if status.phase is Phase.LOST:
+        end_processes_of(run.path)
+    shutil.rmtree(run.path, ignore_errors=True)
 
 
 def disk_full(error: OSError) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stepset.cli.arguments.job_args import JobArgs
-from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field
+from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field, with_resource
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
@@ -114,6 +114,9 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
     for field in ("num_nodes", "procs_per_node"):
         if (value := getattr(args, field)) is not None:
             data[field] = _number(value)
+    for resource in ("gpus", "cpus", "memory"):
+        if (value := getattr(args, resource)) is not None:
+            data = with_resource(data, resource.replace("cpus", "cpu"), _number(value))
     if args.checkpoint_dir is not None:
         data["checkpoint_dir"] = args.checkpoint_dir and os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
     for name, value in parse_env(args.env or ()).items():

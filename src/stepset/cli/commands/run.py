@@ -46,7 +46,7 @@ def run(
         typer.Option(metavar="TIME", help="On a cluster: how long it may take until all pods run; default: 10m."),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")
+        bool, typer.Option("--detach", "-d", help="Print the run's name and return at once; the run continues.")
     ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
@@ -74,7 +74,6 @@ def run(
         "--ranks": ranks,
         "--admission-timeout": admission_timeout,
         "--startup-timeout": startup_timeout,
-        "--detach": detach,
     }
     timeouts = {
         name: seconds_of(f"--{name.replace('_', '-')}", text)
@@ -84,27 +83,30 @@ def run(
     sources = None if ranks is None else sources_of(ranks)
     backend = backend_args.open_backend(flags=flags, target=kind, sources=sources, **timeouts)
     if detach:
-        return _submit(args, backend)
+        return _submit(args, backend, output)
     status = _run(args, backend, backend_args, lines_to_stderr=output == "json")
     if output == "json":
+        from stepset.cli.output.documents import run_document
         from stepset.cli.output.formats import as_json
         from stepset.cli.output.terminal import write_out
 
-        write_out(as_json(status.to_dict()))
+        write_out(as_json(run_document(status)))
     return int(status.exit_code)
 
 
-def _submit(args: JobArgs, backend: Backend) -> int:
+def _submit(args: JobArgs, backend: Backend, output: str) -> int:
     """Creates the run without waiting for it."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.documents import run_document
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
     from stepset.sources import read_sources
 
     given = read_job(args)
     made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
-    write_out(f"{printable(made.name)}\n")
+    write_out(as_json(run_document(made)) if output == "json" else f"{printable(made.name)}\n")
     for note in made.notes:
         print_message(printable(f"stepset: note: {note}"))
     return 0

@@ -61,8 +61,11 @@ def binary(stream: object) -> BinaryIO:
     return buffer
 
 
-def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; ignores that the reader has closed it; raises InfrastructureError otherwise."""
+def write_out(text: str) -> bool:
+    """Writes text to stdout as UTF-8; returns False if the reader has closed it.
+
+    Raises InfrastructureError for any other failure.
+    """
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)
@@ -70,9 +73,11 @@ def write_out(text: str) -> None:
         out.flush()
     except BrokenPipeError:
         close_stdout()
+        return False
     except OSError as error:
         close_stdout()
         raise InfrastructureError(f"the output cannot be written: {error.strerror or error}") from error
+    return True
 
 
 def print_message(text: str) -> None:

@@ -15,7 +15,7 @@ from stepset.watch.cluster.rank_rows import final_rows, rows_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
-from stepset.watch.cluster.workload import Workload
+from stepset.watch.cluster.workload import Workload, described
 
 POD_ENDS_TIMEOUT = 5.0
 """Seconds to wait, after a run's end, for the ends of its pods, which a busy server may report later."""
@@ -52,6 +52,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         progress=reports.progress,
         notes=(*_unreadable(workload), *reports.notes, *restarts_of(objects, reports)),
     )
+    status = described(status, workload)
     end = _end(objects, workload, pods, now)
     if end is None or (end.how == "deleted" and _terminating(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
