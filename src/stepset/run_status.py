@@ -11,7 +11,7 @@ from typing import Any
 
 from stepset.exit_code import ExitCode
 
-_LATEST = 2.0**35
+LATEST = 2.0**35
 """The limit of accepted times, in seconds since the epoch: the year 3058. Python cannot format years after 9999."""
 
 
@@ -229,7 +229,7 @@ class RunStatus:
         except (ValidationError, RecursionError) as error:
             raise ValueError(f"not the status of a run: {error}") from error
         times = (status.created, status.started, status.finished, status.expires)
-        if not all(at is None or 0 <= at < _LATEST for at in times):
+        if not all(at is None or 0 <= at < LATEST for at in times):
             raise ValueError(f"not the status of a run: its times are not seconds since the epoch: {times}")
         return status
 

@@ -13,7 +13,7 @@ from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRo
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.logs.files import copy_lines, read_lines
 from stepset.backends.local.logs.selection import select_rows
-from stepset.backends.local.store import RunStore, home_directory
+from stepset.backends.local.store import RecordedJob, RunStore, home_directory
 from stepset.backends.prune import PruneRule
 from stepset.run_status import LogLine, Phase, RunStatus
 
@@ -67,6 +67,10 @@ class LocalBackend:
 
     def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
         return self._store.delete(names, dry_run=dry_run)
+
+    def recorded_job(self, name: str) -> RecordedJob:
+        """Returns the job of a run; raises InfrastructureError if it cannot be read."""
+        return self._store.find(name).recorded_job()
 
     def disk_usage(self, name: str) -> int:
         """Returns the bytes on the disk that the files of a run take."""

@@ -50,6 +50,11 @@ class Journal:
         """The result that rank 0 of the last attempt reported."""
         return self._result
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the run so far."""
+        return self._tracker.notes
+
     def tail(self, source: str) -> tuple[str, ...]:
         return self._recorder.tail(source)
 

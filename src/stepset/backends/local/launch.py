@@ -20,7 +20,7 @@ from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, 
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.ports.guard import Confinement, confinement
 from stepset.backends.local.ports.listing import exposed_ports
-from stepset.backends.local.store import RunDir, RunStore
+from stepset.backends.local.store import RunDir, RunStore, default_ttl
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError
@@ -39,6 +39,7 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
     no free port, no free address, or no space on the disk.
     """
     job = request.job
+    default_ttl(os.environ)  # an invalid value is an error before the run starts, not at its end
     if job.agent == "auto":
         # On a cluster, `auto` depends on whether the image has Python; this machine has Python.
         job = job.model_copy(update={"agent": True})
@@ -86,8 +87,8 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
                 *(exposed_ports(job.framework.kind, plan, ports, found.obstacle) if found.obstacle else ()),
             ),
         )
-        _make_checkpoint_dir(job)
-        run, lock = store.create(status, job)
+        _make_checkpoint_dir(job, store)
+        run, lock = store.create(status, job, request.sources.base_dir.resolve())
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
         store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
@@ -223,9 +224,14 @@ def _check_size(plan: LaunchPlan) -> None:
         )
 
 
-def _make_checkpoint_dir(job: TrainingJob) -> None:
+def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
     if job.checkpoint_dir is None:
         return
+    if Path(os.path.realpath(job.checkpoint_dir)).is_relative_to(os.path.realpath(store.runs)):
+        raise BadInputError(
+            f"checkpoint_dir: {job.checkpoint_dir} is within {store.runs}, whose directories are deleted with their"
+            " runs; give another"
+        )
     try:
         Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,15 @@ def read_job(args: JobArgs) -> JobInput:
     file = _job_file(args)
     # Not Path.resolve, which raises RuntimeError for a loop of links (Python 3.11).
     base_dir = Path(os.path.realpath(absolute(file))).parent if file else absolute(Path())
-    content = read_job_file(file) if file else {}
+    return _job_input(args, file, read_job_file(file) if file else {}, base_dir)
+
+
+def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, run: str) -> JobInput:
+    """Returns the job of an earlier run, changed by the flags; raises as `read_job`."""
+    return replace(_job_input(replace(args, target=None), None, content, base_dir), where=run)
+
+
+def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], base_dir: Path) -> JobInput:
     data = _with_flags(content, args, base_dir)
     for setting in args.settings or ():
         path, value = parse_setting(setting)
@@ -90,6 +98,12 @@ def _must_exist(script: str) -> None:
         raise BadInputError("no such file; check the path", where=script) from error
     except OSError:
         return  # reading it reports why it cannot be read
+
+
+def names_program(args: JobArgs) -> bool:
+    """Whether a command line names a script, a job file, a module or a command, and not an earlier run."""
+    target = args.target or ""
+    return target.lower().endswith((".py", *_JOB_FILES)) or args.module is not None or args.command
 
 
 def _is_script(target: str | None) -> bool:
