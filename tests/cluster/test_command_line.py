@@ -109,7 +109,8 @@ def test_a_run_is_listed_selected_continued_and_deleted(runs: Runs, job: str, ch
     assert out(runs.cli("delete", name, again["name"], "--dry-run")).split() == [name, again["name"]]
     deleted = json.loads(out(runs.cli("delete", name, again["name"], "-o", "json")))
     assert list(VALIDATOR.iter_errors(deleted)) == []
-    assert out(runs.cli("list", "-o", "name")).split() == [fresh["name"]]
+    # The objects of a run exist until its pods have ended.
+    assert until(lambda: out(runs.cli("list", "-o", "name")).split() == [fresh["name"]], 90)
     assert {path.name for path in checkpoints.iterdir()} == {"step-0", "step-1", "step-2"}
 
 
