@@ -168,7 +168,7 @@ def test_the_modules_import_only_the_standard_library_and_each_other() -> None:
 
 
 FAULTS = {
-    "run": ("pod.py", "        config = self._config\n        if config.serve:", "_start"),
+    "run": ("pod.py", "        config = self._config\n        if config.in_world and not self._node", "_start"),
     "rank": ("rank.py", "        self._pipe, writer = read_pipe(1 << 18)", "start"),
 }
 
