@@ -196,3 +196,22 @@ def test_nan_and_infinity_are_null_in_json() -> None:
         "loss": None,
         "best": [1.5, None],
     }
+
+
+def test_a_narrow_terminal_leaves_out_the_node_then_the_pod_and_folds_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
+
+    def columns(pod: str, node: str) -> list[str]:
+        rows = [
+            RankStatus(f"rank {n}", n, f"{pod}-{n}", node, state="Stopped", signal=15, last_line="x" * 200)
+            for n in range(3)
+        ]
+        header, *lines = status_page(RUNNING.with_(ranks=tuple(rows))).splitlines()[-4:]
+        assert [line.split()[1] for line in lines] == ["0", "1", "2"]
+        assert all("SIGTERM" in line and len(line) == 80 for line in lines)
+        return header.split()
+
+    assert columns("node", "127.1.0.1") == ["WHO", "POD", "NODE", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0", "worker-17.example") == ["WHO", "POD", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0-0-with-a-suffix", "worker-17") == ["WHO", "STATE", "ENDED", "LAST", "LINE"]

@@ -51,7 +51,7 @@ def status_page(status: RunStatus) -> str:
             row.node,
             row.state,
             str(row.restarts) if row.restarts else "",
-            ended(row.exit_code, row.signal),
+            _ended(row),
             last_line,
         )
         for row, last_line in _ordered(status)
@@ -59,7 +59,7 @@ def status_page(status: RunStatus) -> str:
     if not rows:
         return rendered(head)
     columns = ("WHO", "POD", "NODE", "STATE", "RESTARTS", "ENDED", "LAST LINE")
-    return rendered(head, "", table(columns, rows, ("cyan",), cut_last=True))
+    return rendered(head, "", table(columns, rows, ("cyan",), cut_last=True, left_out=("NODE", "POD")))
 
 
 def _ordered(status: RunStatus) -> list[tuple[RankStatus, str]]:
@@ -70,6 +70,12 @@ def _ordered(status: RunStatus) -> list[tuple[RankStatus, str]]:
         return [(row, row.last_line) for row in status.ranks]
     others = [(row, cut(row.last_line, _FOLLOW_UP)) for row in status.ranks if row is not first]
     return [(first, first.last_line), *others]
+
+
+def _ended(row: RankStatus) -> str:
+    """Returns how a rank ended, such as `exit code 1` or `SIGTERM`; empty while it runs."""
+    name = ended(row.exit_code, row.signal).partition("(")[2].rstrip(")")
+    return name if name not in ("", "unknown") else ended(row.exit_code, row.signal)
 
 
 def _failed_first(row: RankStatus, failure: Failure) -> bool:

@@ -21,7 +21,7 @@ from stepset.printable import printable
 GAP = 2
 """Spaces between columns."""
 _LEAST_LAST = 20
-"""Cells that a last column keeps which is cut; the other columns become narrower."""
+"""Cells that a last column keeps which is cut; other columns are left out, then become narrower."""
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -37,13 +37,15 @@ class Line:
 class Table:
     """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row is the heading.
 
-    With `cut_last`, a terminal that is too narrow shows the beginnings of the last column's cells instead of folding.
+    With `cut_last`, a terminal that is too narrow shows the beginnings of the last column's cells instead of folding,
+    and leaves out the columns `left_out`, one after the other, until the last column has enough room.
     """
 
     rows: Sequence[Sequence[str]]
     styles: Sequence[str]
     header: bool
     cut_last: bool = False
+    left_out: Sequence[str] = ()
 
 
 def table(
@@ -53,6 +55,7 @@ def table(
     *,
     header: bool = True,
     cut_last: bool = False,
+    left_out: Sequence[str] = (),
 ) -> Table:
     """Returns a plain table without the columns that are empty in every row.
 
@@ -62,7 +65,7 @@ def table(
     used = [index for index, column in enumerate(zip(*texts, strict=True)) if any(column)]
     shown = [[row[index] for index in used] for row in ([list(columns)] if header else []) + texts]
     last_is_cut = cut_last and bool(used) and used[-1] == len(columns) - 1
-    return Table(shown, [styles[index] if index < len(styles) else "" for index in used], header, last_is_cut)
+    return Table(shown, [styles[index] if index < len(styles) else "" for index in used], header, last_is_cut, left_out)
 
 
 def rendered(*parts: str | Line | Table, wrap: bool = True) -> str:
@@ -102,9 +105,19 @@ def _table_lines(made: Table, width: int | None, colour: bool) -> Iterator[str]:
 
 def _with_last_cut(made: Table, width: int) -> Table:
     """Returns the table with the cells of its last column cut to the room that the other columns leave."""
-    others = [max(map(cells, column)) + GAP for column in list(zip(*made.rows, strict=True))[:-1]]
+    for title in ("", *made.left_out):
+        if title in made.rows[0]:
+            made = _without(made, made.rows[0].index(title))
+        others = [max(map(cells, column)) + GAP for column in list(zip(*made.rows, strict=True))[:-1]]
+        if width - sum(others) >= _LEAST_LAST:
+            break
     room = max(width - sum(others), min(_LEAST_LAST, width))
     return replace(made, rows=[[*row[:-1], cut(row[-1], room)] for row in made.rows])
+
+
+def _without(made: Table, index: int) -> Table:
+    rows = [[*row[:index], *row[index + 1 :]] for row in made.rows]
+    return replace(made, rows=rows, styles=[*made.styles[:index], *made.styles[index + 1 :]])
 
 
 def _row(texts: Sequence[str], widths: Sequence[int], styles: Sequence[str], colour: bool) -> str:
