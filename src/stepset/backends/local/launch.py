@@ -143,7 +143,7 @@ class LocalHandle:
 
         def work() -> None:
             try:
-                self._status = supervisor.supervise()
+                self._status = self._run.with_expiry(supervisor.supervise())
             except BaseException as error:  # noqa: BLE001  # raised again by wait
                 self._error = error
             finally:

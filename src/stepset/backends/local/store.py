@@ -109,7 +109,10 @@ class RunDir:
 
     def read(self) -> RunStatus:
         """Returns the last written state; Lost if the supervisor ended without a verdict. Raises RunNotFoundError."""
-        status = self._read()
+        return self.with_expiry(self._read())
+
+    def with_expiry(self, status: RunStatus) -> RunStatus:
+        """Returns the state of the run with the time at which it expires, if it is over."""
         return status.with_ttl(_ttl(self)) if status.phase.final else status
 
     def _read(self) -> RunStatus:
