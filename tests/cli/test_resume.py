@@ -26,8 +26,8 @@ if os.environ["RANK"] == "0":
     (directory / f"step-{len(list(directory.iterdir()))}").write_text("")
     found = {"from": begin, "attempt": attempt, "args": sys.argv[1:]}
     pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps(found))
-if attempt == "0" and sys.argv[1:] == ["fail"]:
-    sys.exit(1)
+    if attempt == "0" and sys.argv[1:] == ["fail"]:
+        sys.exit(1)
 if sys.argv[1:] == ["wait"]:
     time.sleep(600)
 """
