@@ -28,14 +28,16 @@ def a_run(name: str, **fields: object) -> RunStatus:
     return RunStatus(name, "digits", "local", **known)  # type: ignore[arg-type]
 
 
-RUNS = [
-    a_run("digits-1bdcdb", phase=Phase.RUNNING, progress=Progress(120, 0.4, {"loss": 0.31, "accuracy": 0.9})),
-    a_run("digits-77aa01", phase=Phase.PENDING, reason="Unschedulable"),
-    a_run(
-        "digits-40eeb2", phase=Phase.FAILED, finished=time.time() - 140, expires=1.0,
-        failure=Failure(FailureKind.DEADLINE_EXCEEDED, "too late", ""),
-    ),
-]  # fmt: skip
+def three_runs() -> list[RunStatus]:
+    """Runs in three phases."""
+    return [
+        a_run("digits-1bdcdb", phase=Phase.RUNNING, progress=Progress(120, 0.4, {"loss": 0.31, "accuracy": 0.9})),
+        a_run("digits-77aa01", phase=Phase.PENDING, reason="Unschedulable"),
+        a_run(
+            "digits-40eeb2", phase=Phase.FAILED, finished=time.time() - 140, expires=1.0,
+            failure=Failure(FailureKind.DEADLINE_EXCEEDED, "too late", ""),
+        ),
+    ]  # fmt: skip
 
 
 @pytest.fixture(params=[80, 120])
@@ -46,7 +48,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_the_table_fits_and_shows_every_column(width: int) -> None:
-    header, *rows = run_table(RUNS, RunColumns()).splitlines()
+    header, *rows = run_table(three_runs(), RunColumns()).splitlines()
     assert header.split() == ["NAME", "PHASE", "REASON", "RANKS", "PROGRESS", "AGE", "TOOK", "PROGRAM"]
     assert all(len(row) <= width for row in rows)
     assert re.match(r"digits-1bdcdb  Running +0/4    40 %      3m   3m\d+s", rows[0])
@@ -55,7 +57,7 @@ def test_the_table_fits_and_shows_every_column(width: int) -> None:
 
 
 def test_the_program_is_shortened_in_the_middle(width: int) -> None:
-    header, row = run_table([RUNS[0].with_(progress=None)], RunColumns()).splitlines()
+    header, row = run_table([three_runs()[0].with_(progress=None)], RunColumns()).splitlines()
     program = row[header.index("PROGRAM") :]
     assert width - 2 <= len(row) <= width
     assert program.count("…") == 1
@@ -74,14 +76,14 @@ def test_names_are_never_shortened(monkeypatch: pytest.MonkeyPatch, columns: int
 
 
 def test_wide_shows_everything(width: int) -> None:
-    rows = run_table(RUNS, RunColumns(wide=True)).splitlines()[1:]
+    rows = run_table(three_runs(), RunColumns(wide=True)).splitlines()[1:]
     assert all(row.endswith(PROGRAM) for row in rows)
     assert "40 %, step 120, loss=0.31, accuracy=0.9" in rows[0]
     assert "DeadlineExceeded, expired" in rows[2]
 
 
 def test_runs_of_all_namespaces_name_theirs(width: int) -> None:
-    header, row = run_table([RUNS[1].with_(namespace="ml")], RunColumns(namespaces=True)).splitlines()
+    header, row = run_table([three_runs()[1].with_(namespace="ml")], RunColumns(namespaces=True)).splitlines()
     assert header.split()[:2] == ["NAMESPACE", "NAME"]
     assert row.split()[:2] == ["ml", "digits-77aa01"]
 
