@@ -237,6 +237,7 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
     except OSError as error:
         raise BadInputError(
             f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"
+            " directory"
         ) from error
 
 

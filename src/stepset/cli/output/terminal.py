@@ -62,9 +62,10 @@ def binary(stream: object) -> BinaryIO:
 
 
 def write_out(text: str) -> bool:
-    """Writes text to stdout as UTF-8; returns False if the reader has closed it.
+    """Writes text to stdout as UTF-8; returns False if the reader has closed stdout.
 
-    Raises InfrastructureError for any other failure.
+    Raises:
+        InfrastructureError: the text cannot be written for another reason.
     """
     try:
         sys.stdout.flush()
