@@ -252,7 +252,7 @@ class TestIdentity:
             labels = each["metadata"]["labels"]
             assert (labels["stepset.dev/run"], labels["stepset.dev/job"]) == ("digits-ab12", "digits")
             assert labels["stepset.dev/owner-hash"] == "f00"
-            assert len(each["metadata"]["annotations"]["stepset.dev/spec-hash"]) == 32
+            assert len(each["metadata"]["annotations"]["stepset.dev/spec-hash"]) == 64
         assert pod(objects)["metadata"]["labels"]["stepset.dev/group"] == "node"
 
     def test_manifests_have_no_namespace_unless_given(self) -> None:

@@ -53,11 +53,11 @@ class RenderRequest:
 
     @cached_property
     def spec_hash(self) -> str:
-        """The first 128 bits of a SHA-256 of what would run: two requests with the same hash run the same job."""
+        """SHA-256 of what would run: two requests with the same hash run the same job."""
         # Fields that the job does not set have their defaults. Without `include`, pydantic would create each default
         # to compare the field with it.
         job = self.job.model_dump_json(exclude_defaults=True, include=self.job.model_fields_set)
         digest = hashlib.sha256(job.encode())
         for part in (self.sources.script, self.sources.archive):
             digest.update(hashlib.sha256(part).digest() if part else _HASH_OF_NOTHING)
-        return digest.hexdigest()[:32]
+        return digest.hexdigest()
