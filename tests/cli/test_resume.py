@@ -99,7 +99,7 @@ def test_a_run_that_is_not_over_is_not_continued(stepset: Cli) -> None:
         assert f"run {name} is not over: Running; stop it first: stepset cancel {name}" in refused.err
         kept = stepset("delete", name)
         assert (kept.code, kept.out) == (2, "")
-        assert f"{name}: the run is not over" in kept.err
+        assert f"{name}: the run is not over: Running; stop it first: stepset cancel {name}" in kept.err
     finally:
         assert stepset("cancel", name, "--now").code == 0
     assert stepset("delete", name).out == f"{name}\n"

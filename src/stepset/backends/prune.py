@@ -33,9 +33,11 @@ class PruneRule:
 def check_deletable(runs: Iterable[RunStatus]) -> None:
     """Raises BadInputError if a run is not over."""
     if active := [run for run in runs if not run.phase.final]:
-        raise BadInputError(
-            *(f"{run.name}: the run is not over: {run.phase.value}; stop it first: stepset cancel" for run in active)
-        )
+        raise BadInputError(*map(_not_over, active))
+
+
+def _not_over(run: RunStatus) -> str:
+    return f"{run.name}: the run is not over: {run.phase.value}; stop it first: stepset cancel {run.name}"
 
 
 def not_a_run(name: str, newest: str) -> RunNotFoundError:

@@ -188,7 +188,6 @@ def resume_sentence(checkpoint: str, written: float, created: float) -> str:
     >>> resume_sentence("step-118", 1000.0, 2000.0).rpartition(" ")[0]
     'resuming from step-118, written'
     """
-    at, day = datetime.fromtimestamp(written), datetime.fromtimestamp(created).date()
-    return f"resuming from {checkpoint}, written {at:%H:%M}" if at.date() == day else (
-        f"resuming from {checkpoint}, written {at:%Y-%m-%d %H:%M}"
-    )  # fmt: skip
+    at = datetime.fromtimestamp(written)
+    form = "%H:%M" if at.date() == datetime.fromtimestamp(created).date() else "%Y-%m-%d %H:%M"
+    return f"resuming from {checkpoint}, written {at:{form}}"
