@@ -74,16 +74,16 @@ def requirements(selector: str) -> list[Requirement]:
 
 def _requirement(part: str, selector: str) -> Requirement:
     if found := _SET.fullmatch(part):
-        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
-        return (lambda labels: labels.get(key) in values) if found["how"] == "in" else (
-            lambda labels: labels.get(key) not in values
-        )  # fmt: skip
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return _one_of(found["key"], values, wanted=found["how"] == "in")
     if found := _EQUAL.fullmatch(part):
-        key, value = found["key"], found["value"]
-        return (lambda labels: labels.get(key) != value) if found["how"] == "!=" else (
-            lambda labels: labels.get(key) == value
-        )  # fmt: skip
+        return _one_of(found["key"], frozenset({found["value"]}), wanted=found["how"] != "!=")
     if found := _EXISTS.fullmatch(part):
         key, absent = found["key"], bool(found["absent"])
         return lambda labels: (key in labels) is not absent
     raise BadInputError(f"--selector: {selector!r} is not a label selector; write it like team=vision,!debug")
+
+
+def _one_of(key: str, values: frozenset[str], *, wanted: bool) -> Requirement:
+    """Returns the requirement that a label has one of the values or, unless `wanted`, that it does not."""
+    return lambda labels: (labels.get(key) in values) is wanted

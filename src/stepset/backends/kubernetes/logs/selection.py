@@ -13,7 +13,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
-from stepset.errors import BadInputError
+from stepset.errors import BadInputError, InfrastructureError
 from stepset.watch.lines import Joiner
 
 _SECOND = len("2006-01-02T15:04:05")
@@ -31,16 +31,22 @@ async def existing_rows(
     if selection.previous:
         pods = _previous(run, pods, wanted)
     last: deque[TimedRow] | None = None if selection.tail is None else deque(maxlen=selection.tail)
+    lost: InfrastructureError | None = None
     async with aclosing(merged_rows(namespaced, pods, selection.sources, wanted)) as blocks:
-        async for times, rows in blocks:
-            timed = [(_seconds(at), row) for at, row in zip(times, rows, strict=True)]
-            block = [each for each in timed if selection.since is None or each[0] >= selection.since]
-            if last is not None:
-                last.extend(block)
-            elif block:
-                yield block
+        try:
+            async for times, rows in blocks:
+                timed = [(_seconds(at), row) for at, row in zip(times, rows, strict=True)]
+                block = [each for each in timed if selection.since is None or each[0] >= selection.since]
+                if last is not None:
+                    last.extend(block)
+                elif block:
+                    yield block
+        except InfrastructureError as error:
+            lost = error
     if last:
         yield list(last)
+    if lost is not None:
+        raise lost
 
 
 async def new_rows(
