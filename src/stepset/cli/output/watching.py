@@ -55,5 +55,6 @@ def _screen(status: RunStatus) -> str:
     room = shutil.get_terminal_size().lines - 1
     if len(lines) > room and not status.phase.final:
         hidden = len(lines) - room + 1
-        lines = [*lines[: room - 1], f"{counted(hidden, 'line')} below; stepset status {status.name} shows all"]
+        more = f"{counted(hidden, 'line')} below; stepset status {printable(status.name)} shows all"
+        lines = [*lines[: room - 1], more]
     return _HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in lines) + _CLEAR_BELOW
