@@ -2,7 +2,7 @@
 
 `make agent` writes the file, `make lint` checks that it is current (`--check`). Docstrings, comments, annotations and
 the spaces that Python does not need are left out, and local variables have short names; every line keeps its number.
-The sources are compressed (zlib) and written as text (base 85), which the first lines of the file decode. Compressors
+The sources are compressed (zlib) and written as text (base 91), which the first lines of the file decode. Compressors
 differ between machines, so the check compares the decoded text.
 """
 
@@ -13,7 +13,6 @@ import ast
 import io
 import re
 import string
-import struct
 import sys
 import tokenize
 import zlib
@@ -24,13 +23,14 @@ from typing import NamedTuple
 PACKAGE = Path(__file__).parents[1] / "src" / "stepset" / "agent"
 BUILT = PACKAGE / "built" / "agent.py"
 
-_FIRST = 40
-"""The digits 0 to 84 are the characters from `(` to `|`, without quotes; `}` stands for the backslash. The
-built file subtracts 2112882440: 40 in each of the five digits of a number."""
+_FIRST = 36
+"""The digits 0 to 90 are the characters from `$` to `~`, but `!` stands for `$` and `#` for the backslash: tools that
+replace `${NAME}` or `$(NAME)` in manifests must not find either. Two digits are 13 bits. The built file subtracts 3312,
+which is 36 in each of the two digits."""
 
 _ORDER = (
-    *("stopping", "pod", "children", "rsh", "signals", "launch", "diagnosis", "peers", "command_line", "config"),
-    *("rank", "setup", "errors", "process", "lines", "events", "loop", "bundle", "redact"),
+    *("stopping", "pod", "children", "rsh", "signals", "launch", "diagnosis", "command_line", "config", "errors"),
+    *("rank", "setup", "process", "peers", "lines", "events", "loop", "bundle", "redact"),
 )
 """The order of the modules in which they compress best: deflate finds repetitions within 32 KiB. Others follow."""
 
@@ -48,9 +48,10 @@ if sys.argv[1:2]==["run"]:
  signal.pthread_sigmask(signal.SIG_BLOCK,(signal.SIGTERM,signal.SIGINT,signal.SIGHUP))
 def read(found={}):
  if not found:
-  import struct,zlib
-  n=[(((a*85+b)*85+c)*85+d)*85+e-2112882440 for a,b,c,d,e in zip(*[iter(TEXT.replace("}","\\").encode())]*5)]
-  t=zlib.decompress(struct.pack(">%dI"%len(n),*n),-15).decode().split("\0")
+  import zlib
+  t=iter(TEXT.replace("!","$").replace("#","\\").encode())
+  t="".join(format(a*91+b-3312,"013b")for a,b in zip(t,t))
+  t=zlib.decompress(int(t,2).to_bytes(len(t)//8,"big"),-15).decode().split("\0")
   found.update(zip(t[::2],t[1::2]))
  return found
 TEXT="@"
@@ -111,23 +112,25 @@ def is_current(built: str, package: Path = PACKAGE) -> bool:
         return False
     try:
         parts = decode(found[1]).split("\0")
-    except (ValueError, struct.error, zlib.error):
+    except (ValueError, OverflowError, zlib.error):
         return False
     return list(zip(parts[::2], parts[1::2], strict=False)) == list(read_package(package).items())
 
 
 def encode(text: str, compressor: zlib._Compress | None = None) -> str:
-    """Compresses a text and writes it with 85 digits, without quotes or backslashes.
+    """Compresses a text and writes it with 91 digits, without quotes, backslashes and dollar signs.
 
     Args:
         text: the text.
         compressor: a compressor without header; default: the strongest one, zopfli if it is installed.
     """
     data = _compressed(text.encode()) if compressor is None else compressor.compress(text.encode()) + compressor.flush()
-    data += bytes(-len(data) % 4)
-    numbers = struct.unpack(f">{len(data) // 4}I", data)
-    digits = bytes(_FIRST + number // 85**place % 85 for number in numbers for place in (4, 3, 2, 1, 0))
-    return digits.decode().replace("\\", "}")
+    pairs = -(-8 * len(data) // 13)
+    data += bytes(13 * pairs // 8 - len(data))  # as many bytes as `decode` makes of the digits
+    bits = f"{int.from_bytes(data, 'big'):0{13 * pairs}b}"
+    numbers = [int(bits[at : at + 13], 2) for at in range(0, len(bits), 13)]
+    digits = bytes(_FIRST + digit for number in numbers for digit in divmod(number, 91))
+    return digits.decode().replace("$", "!").replace("\\", "#")
 
 
 def _compressed(data: bytes) -> bytes:
@@ -141,9 +144,9 @@ def _compressed(data: bytes) -> bytes:
 
 def decode(text: str) -> str:
     """Returns the text that `encode` encoded, as the built file does."""
-    groups = zip(*[iter(text.replace("}", "\\").encode())] * 5, strict=True)
-    numbers = [sum((digit - _FIRST) * 85 ** (4 - place) for place, digit in enumerate(group)) for group in groups]
-    return zlib.decompress(struct.pack(f">{len(numbers)}I", *numbers), -15).decode()
+    digits = iter(text.replace("!", "$").replace("#", "\\").encode())
+    bits = "".join(f"{(a - _FIRST) * 91 + b - _FIRST:013b}" for a, b in zip(digits, digits, strict=True))
+    return zlib.decompress(int(bits, 2).to_bytes(len(bits) // 8, "big"), -15).decode()
 
 
 def strip(source: str, name: str) -> str:

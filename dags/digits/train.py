@@ -25,7 +25,7 @@ def report(**progress: object) -> None:
 
 def starting_point(given: str) -> tuple[dict | None, bool]:
     """Returns the checkpoint to start from, and whether it is this run's own, from which it resumes."""
-    if own := os.environ.get("STEPSET_RESUME_FROM"):  # set when this is not the first attempt
+    if own := os.environ.get("STEPSET_RESUME_FROM"):  # set if checkpoint_dir has checkpoints
         return torch.load(Path(own, "last.pt"), map_location="cpu"), True
     return (torch.load(given, map_location="cpu"), False) if given else (None, False)
 

@@ -41,7 +41,7 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     first_epoch = 0
-    resume_from = os.environ.get("STEPSET_RESUME_FROM")  # in a restarted run: its checkpoint_dir
+    resume_from = os.environ.get("STEPSET_RESUME_FROM")  # if a checkpoint exists
     if resume_from and (last := Path(resume_from, "last.pt")).exists():
         saved = torch.load(last, map_location=device)
         model.module.load_state_dict(saved["model"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from stepset.exit_code import ExitCode
 
-_LATEST = 2.0**35
+LATEST = 2.0**35
 """Times must be below this limit, in seconds since the epoch (year 3058): Python cannot format years after 9999."""
 
 
@@ -160,13 +160,25 @@ class RunStatus:
         name: the run's name.
         job: the job's name.
         backend: local or kubernetes.
+        phase: the phase of the run's life cycle.
         reason: why the run is not running: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node was lost.
         attempt: gang restarts so far.
         world_size: planned ranks, if known.
+        created: when the run was created.
+        started: when the first pod of the world started; None before.
+        finished: when the run ended; None before.
+        ranks: a row for each rank, and for each pod without a rank.
+        progress: the last report of the training code; None without one.
+        result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, once the run has succeeded; else None.
+        failure: why the run failed; None unless it did.
+        notes: facts about the run that a user may have to know.
         trouble: the problem that blocks the run, as the failure that it would cause; None once the run is over.
         waiting: the queue in which the run waits; None if it is not queued.
         expires: the time from which `stepset prune` deletes the run: its `ttl` after its end. None until the run is
             over, if it has no ttl, and if the cluster deletes it.
+        program: what the run executes: the script, module or command of the job, with its arguments.
+        labels: the job's labels.
+        namespace: the namespace of a run on a cluster; empty for a local run.
     """
 
     name: str
@@ -187,6 +199,9 @@ class RunStatus:
     trouble: Failure | None = None
     waiting: Waiting | None = None
     expires: float | None = None
+    program: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    namespace: str = ""
 
     def with_(self, **changes: Any) -> RunStatus:
         return replace(self, **changes)
@@ -214,7 +229,7 @@ class RunStatus:
         except (ValidationError, RecursionError) as error:
             raise ValueError(f"not the status of a run: {error}") from error
         times = (status.created, status.started, status.finished, status.expires)
-        if not all(at is None or 0 <= at < _LATEST for at in times):
+        if not all(at is None or 0 <= at < LATEST for at in times):
             raise ValueError(f"not the status of a run: its times are not seconds since the epoch: {times}")
         return status
 

@@ -40,9 +40,9 @@ def test_output_is_unbuffered_unless_the_job_sets_it(pod: Pod) -> None:
 @pytest.mark.parametrize("run", ["run_ranks", "run_launched"])
 @pytest.mark.parametrize(
     ("attempt", "holds", "resumes"),
-    [("0", True, False), ("1", False, False), ("1", True, True), ("12", True, True)],
+    [("0", True, True), ("0", False, False), ("1", False, False), ("1", True, True), ("12", True, True)],
 )
-def test_a_restarted_run_resumes_from_its_checkpoints(
+def test_every_attempt_resumes_from_the_checkpoints_that_exist(
     pod: Pod, run: str, attempt: str, holds: bool, resumes: bool
 ) -> None:
     checkpoints = pod.directory / "checkpoints"
@@ -52,6 +52,8 @@ def test_a_restarted_run_resumes_from_its_checkpoints(
     env = {"STEPSET_ATTEMPT": attempt, "STEPSET_CHECKPOINT_DIR": str(checkpoints)}
     ended = getattr(pod, run)("echo ${STEPSET_RESUME_FROM-nothing}", env=env)
     assert ended.lines("rank 0") == [str(checkpoints).encode() if resumes else b"nothing"]
+    reported = [event["text"] for event in ended.events("resuming")]
+    assert reported == (["last.pt"] if resumes else [])
 
 
 @pytest.mark.parametrize("run", ["run_ranks", "run_launched"])

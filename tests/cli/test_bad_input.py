@@ -250,9 +250,16 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
             "--namespace: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
-            ["run", "train.py", "--detach"],
-            "--detach: requires --backend kubernetes; add that flag, or leave this one out",
+            ["list", "--all-namespaces"],
+            "--all-namespaces: requires --backend kubernetes; add that flag, or leave this one out",
         ),
+        (
+            ["list", "--phase", "gone"],
+            "--phase: 'gone' is not a phase; use pending, running, suspended, restarting, succeeded, failed, lost",
+        ),
+        (["list", "-l", "a in b"], "--selector: 'a in b' is not a label selector; write it like team=vision,!debug"),
+        (["list", "-o", "yaml"], "--output: 'yaml' is not known; use text, wide, name or json"),
+        (["logs", "x", "-f", "--previous"], "--previous: the previous attempt is over; leave out --follow"),
         (
             ["run", "train.py", "--backend", "kubernetes", "--startup-timeout", "soon"],
             "--startup-timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d",

@@ -45,7 +45,8 @@ def validated(cli: Cli, tmp_path: Path) -> Any:
 
 
 def test_flags_for_fields_have_the_names_of_the_fields() -> None:
-    others = {"target", "settings", "program", "max_restarts"}  # the last one is restart.max_restarts
+    in_others = {"max_restarts", "gpus", "cpus", "memory"}  # of restart and of resources_per_node
+    others = {"target", "settings", "program", *in_others}
     flags = {field.name for field in fields(JobArgs)} - others
     assert flags <= set(TrainingJob.model_fields)
 

@@ -12,7 +12,7 @@ from stepset.cli.arguments.backend_args import BackendArgs
 from stepset.cli.output import tables
 from stepset.cli.output.formats import as_json
 from stepset.cli.output.outcome import outcome
-from stepset.cli.output.status_page import list_page, status_page
+from stepset.cli.output.status_page import status_page
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.sentences import duration, progress_words, state_line
@@ -166,11 +166,28 @@ def test_the_status_page_has_a_row_for_each_rank() -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_names_of_runs_are_not_folded_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_rank_that_failed_first_is_on_top_and_the_errors_of_the_others_are_shortened() -> None:
+    rows = tuple(
+        RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", state="Failed", exit_code=1, last_line=f"{n}: " + "x" * 60)
+        for n in range(4)
+    )
+    lines = status_page(FAILED.with_(ranks=rows)).splitlines()
+    table = [line for line in lines if line.startswith("rank ")]
+    assert [line.split()[1] for line in table] == ["3", "0", "1", "2"]
+    assert table[0].endswith("3: " + "x" * 60)
+    assert [line.partition("code 1  ")[2] for line in table[1:]] == [f"{n}: {'x' * 36}…" for n in range(3)]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_last_line_is_cut_to_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = tuple(RankStatus(f"rank {n}", n, "digits-node-0", state="Running", last_line="x" * 300) for n in range(2))
+    run = RUNNING.with_(ranks=rows)
+    assert status_page(run).splitlines()[-1].endswith("x" * 300)  # a pipe gets everything
     monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
-    name = "a-job-with-a-long-name-indeed-1bdcdb"
-    assert name in list_page([FAILED.with_(name=name, job="a-job-with-a-long-name-indeed")])
+    lines = status_page(run).splitlines()
+    assert [len(line) for line in lines[-2:]] == [width, width]
+    assert lines[-1].endswith("x…")
 
 
 def test_nan_and_infinity_are_null_in_json() -> None:
@@ -181,10 +198,20 @@ def test_nan_and_infinity_are_null_in_json() -> None:
     }
 
 
-def test_the_list_has_a_row_for_each_run() -> None:
-    page = list_page([RUNNING, FAILED.with_(name="digits-0")])
-    header, first, second = page.splitlines()
-    assert header.split() == ["Run", "Job", "Phase", "Why", "Ranks", "Progress", "Created", "Took"]
-    assert first.split()[:3] == ["digits-1", "digits", "Running"]
-    assert second.split()[:4] == ["digits-0", "digits", "Failed", "UserError"]
-    assert list_page([]) == "no runs are known here; start one with 'stepset run'\n"
+def test_a_narrow_terminal_leaves_out_the_node_then_the_pod_and_folds_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
+
+    def columns(pod: str, node: str) -> list[str]:
+        rows = [
+            RankStatus(f"rank {n}", n, f"{pod}-{n}", node, state="Stopped", signal=15, last_line="x" * 200)
+            for n in range(3)
+        ]
+        header, *lines = status_page(RUNNING.with_(ranks=tuple(rows))).splitlines()[-4:]
+        assert [line.split()[1] for line in lines] == ["0", "1", "2"]
+        assert all("SIGTERM" in line and len(line) == 80 for line in lines)
+        return header.split()
+
+    assert columns("node", "127.1.0.1") == ["WHO", "POD", "NODE", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0", "worker-17.example") == ["WHO", "POD", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0-0-with-a-suffix", "worker-17") == ["WHO", "STATE", "ENDED", "LAST", "LINE"]

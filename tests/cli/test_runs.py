@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -86,8 +86,9 @@ def test_status_of_a_failed_run_exits_with_0(known: Cli) -> None:
 
 def test_list_shows_the_newest_run_first(known: Cli) -> None:
     result = known("list")
-    assert [line.split()[1] for line in result.out.splitlines()] == ["Job", "bytes", "fail", "train"]
-    assert [run["job"] for run in json.loads(known("list", "-o", "json").out)] == ["bytes", "fail", "train"]
+    jobs = [line.split()[0].rpartition("-")[0] for line in result.out.splitlines()[1:]]
+    assert jobs == ["bytes", "fail", "train"]
+    assert [run["job"] for run in json.loads(known("list", "-o", "json").out)["items"]] == jobs
 
 
 def test_logs_are_what_the_ranks_printed(known: Cli) -> None:
@@ -146,7 +147,7 @@ def test_cancel_reports_that_a_run_is_already_over(known: Cli) -> None:
 def test_status_shows_a_run_of_another_process(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     status = json.loads(cli("status", "sleep", "-o", "json").out)
     assert status["phase"] == "Running"
-    assert cli("list").out.splitlines()[1].split()[2] == "Running"
+    assert cli("list").out.splitlines()[1].split()[1] == "Running"
     assert cli("logs", "sleep").out.count("ready") == 4
     waited = cli("wait", "sleep", "--timeout", "1s")
     assert waited.code == 4
@@ -183,7 +184,7 @@ def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Po
     assert ": Lost: " in result.err
     # Its duration ends at its last update, regardless of the time of the request.
     ended = json.loads(cli("status", "sleep", "-o", "json").out)["finished"]
-    assert ended <= time.time()
+    assert datetime.fromisoformat(ended) <= datetime.now(UTC)
     assert json.loads(cli("status", "sleep", "-o", "json").out)["finished"] == ended
 
 
@@ -227,7 +228,7 @@ def test_messages_that_cannot_be_written_do_not_change_the_exit_code(known: Cli,
             assert subprocess.run([STEPSET, *argv], env=env, stderr=full, timeout=60).returncode == code
 
 
-@pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose"])
+@pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose", "delete"])
 def test_the_shell_completes_the_names_of_runs(home: Path, command: str) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home), "_STEPSET_COMPLETE": "complete_bash"}
     completion = {"COMP_WORDS": f"stepset {command} tra", "COMP_CWORD": "2"}

@@ -125,7 +125,7 @@ class Namespace:
         with connect(self.kubeconfig) as connection:
             namespaced = NamespacedClient(connection.client, self.name)
             pods = connection.call(pods_with_logs, namespaced, workload(self.job_uid, ranks), sources)
-            return [row for rows in iterate(lambda: merged_rows(namespaced, pods, sources)) for row in rows]
+            return [row for _, rows in iterate(lambda: merged_rows(namespaced, pods, sources)) for row in rows]
 
     def lines(self, sources: frozenset[str] | None = None, ranks: str = "{}") -> list[LogLine]:
         parted = [row[1:].partition(b"] ") for row in self.rows(sources, ranks)]

@@ -71,10 +71,12 @@ def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_it
     assert {row.restarts for row in status.ranks} == {2}
     counted = runs.get("jobset/run")["status"]
     assert (counted["restarts"], counted["restartsCountTowardsMax"]) == (2, 1)
-    assert [note.partition(":")[0] for note in status.notes] == ["restart 1", "restart 2"]
-    assert f"pod {second}" in status.notes[0]
-    assert "was evicted" in status.notes[0]
-    assert "RuntimeError: a bad batch" in status.notes[1]
+    resuming, *restarts = status.notes
+    assert resuming.startswith("resuming from rank-")
+    assert [note.partition(":")[0] for note in restarts] == ["restart 1", "restart 2"]
+    assert f"pod {second}" in restarts[0]
+    assert "was evicted" in restarts[0]
+    assert "RuntimeError: a bad batch" in restarts[1]
     steps = [f"attempt {attempt} step {step}" for attempt, step in [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]]
     for rank in (0, 1):
         # Both ranks fail; the slower one may be stopped before its last line.

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.local import logs
-from stepset.backends.local.logs import Recorder, copy_lines
+from stepset.backends.local.logs import files as logs
+from stepset.backends.local.logs.files import Recorder, copy_lines
 from stepset.backends.local.store import RunDir, RunStore
 from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.spec import TrainingJob

@@ -110,7 +110,7 @@ class TestARun:
         over = {"phase": Phase.SUCCEEDED, "finished": 100.0}
         store.create(status("kept", **over), JOB)
         store.create(status("short", **over), TrainingJob(command=["true"], ttl="1m"))
-        assert {s.name: s.expires for s in store.list()} == {"kept": None, "short": 160.0}
+        assert {s.name: s.expires for s in store.list()} == {"kept": 100.0 + 30 * 86_400, "short": 160.0}
         assert store.prune(PruneRule(), 159.0) == []
         assert [s.name for s in store.prune(PruneRule(), 161.0, dry_run=True)] == ["short"]
         assert {s.name for s in store.list()} == {"kept", "short"}

@@ -47,7 +47,7 @@ def test_a_run_with_forged_events_ends_with_its_own_error_and_can_be_listed(tmp_
     assert done.returncode == 1
     assert "ValueError: mine" in done.stderr
     assert "src/stepset" not in done.stderr, "no traceback of stepset"
-    (listed,) = json.loads(subprocess.check_output([STEPSET, "list", "-o", "json"], env=env, timeout=60))
+    (listed,) = json.loads(subprocess.check_output([STEPSET, "list", "-o", "json"], env=env, timeout=60))["items"]
     assert [rank["rank"] for rank in listed["ranks"]] == [0]
 
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE
-from stepset.backends.local.logs import copy_lines, read_lines
+from stepset.backends.local.logs.files import copy_lines, read_lines
 from stepset.backends.local.processes import pid_space
 from stepset.backends.local.store import RunStore
 from stepset.backends.prune import PruneRule

@@ -63,7 +63,7 @@ def test_a_bad_state_hides_no_other_run_and_never_blocks(home: Path, kind: str) 
     else:
         state.write_text(texts[kind])
     listed = stepset(home, "list", "-o", "json")
-    assert (listed.returncode, [run["name"] for run in json.loads(listed.stdout)]) == (0, [only.name])
+    assert (listed.returncode, [run["name"] for run in json.loads(listed.stdout)["items"]]) == (0, [only.name])
     status = stepset(home, "status", "bad")
     assert status.returncode == 3
     assert "Traceback" not in status.stderr and len(status.stderr.splitlines()) == 1

@@ -11,13 +11,14 @@ _ADVICE = "agent and config must come from the same version of stepset"
 
 
 class Config:
-    """A parsed CONFIG.json."""
+    """A parsed CONFIG.json; `written`: when the pod got the file, in nanoseconds since the epoch, 0 if unknown."""
 
     def __init__(self, data: Any) -> None:
         if not isinstance(data, dict):
             raise setup_error("agent's config: must be a JSON object")
         if data.get("version") != 1:
             raise setup_error(f"agent's config: version is {data.get('version')!r}, not 1; {_ADVICE}")
+        self.written = 0
         self._data = {key: value for key, value in data.items() if key != "version" and value is not None}
         self.group: str = self._take("group", str)
         self.dir: str = os.path.abspath(self._take("dir", str))
@@ -68,7 +69,9 @@ def read_config(path: str) -> Config:
 
     try:
         with open(path, encoding="utf-8") as file:
-            return Config(json.load(file))
+            config = Config(json.load(file))
+            config.written = os.fstat(file.fileno()).st_mtime_ns
+            return config
     except OSError as error:
         raise setup_error(f"agent's config {path}: {error.strerror}") from error
     except ValueError as error:

@@ -21,16 +21,42 @@ def first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
     return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
-def set_rank_env(env: dict[str, str], directory: str) -> None:
-    """Sets the variables of every rank, unless the job sets them; `directory` is that of the agent."""
+def set_rank_env(env: dict[str, str], directory: str, before: int = 0) -> None:
+    """Sets the variables of every rank, unless the job sets them.
+
+    Args:
+        env: the environment, which is changed.
+        directory: the directory of the agent.
+        before: as in `newest_checkpoint`.
+    """
     env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
-    checkpoints = env.get("STEPSET_CHECKPOINT_DIR", "")
-    again = any(env.get(name, "0") not in ("", "0") for name in ("STEPSET_ATTEMPT", "TORCHELASTIC_RESTART_COUNT"))
+    # The pod decides for all of its ranks: one that starts later must not find what another one has already written.
+    # Ranks that torchrun has started again decide anew.
+    resume = env.pop("STEPSET_RESUME_FROM", None)
+    if resume is None or first_number(env, ("TORCHELASTIC_RESTART_COUNT",)):
+        resume = newest_checkpoint(env, before) and env["STEPSET_CHECKPOINT_DIR"]
+    if resume:
+        env["STEPSET_RESUME_FROM"] = resume
+
+
+def newest_checkpoint(env: Mapping[str, str], before: int = 0) -> tuple[int, str] | None:
+    """Returns when the newest entry of STEPSET_CHECKPOINT_DIR was written, and its name; None if there is none.
+
+    Ignores hidden entries, the `lost+found` of a new volume, entries older than STEPSET_FRESH, and in the first attempt
+    entries written after `before` (0: no limit): another pod of the run has written them. All times are in nanoseconds
+    since the epoch.
+    """
+    since = first_number(env, ("STEPSET_FRESH",))
+    again = first_number(env, ("STEPSET_ATTEMPT",)) or not before
+    newest = None
     with IF_POSSIBLE:
-        if again and checkpoints and os.listdir(checkpoints):
-            env["STEPSET_RESUME_FROM"] = checkpoints
+        for entry in os.scandir(env.get("STEPSET_CHECKPOINT_DIR") or os.devnull):
+            at, name = found = entry.stat().st_mtime_ns, entry.name
+            if since <= at and (again or at <= before) and name[0] != "." and name != "lost+found":
+                newest = max(newest or found, found)
+    return newest
 
 
 def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +68,9 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
         counted = own.get("STEPSET_ATTEMPT", "")
         own["STEPSET_ATTEMPT"] = str(config.attempt + (int(counted) if counted.isdigit() else 0))
     if config.in_world:
-        set_rank_env(own, config.dir)
+        set_rank_env(own, config.dir, config.written)
+        if config.launcher:
+            own.setdefault("STEPSET_RESUME_FROM", "")  # the pod's decision, for the modes `rank` of its launcher
     if config.serve:
         # Set only in a pod that serves a launcher in another pod: in the launcher's own pod, Hydra would pass the
         # variable to the ranks of other pods.

@@ -22,7 +22,7 @@ from stepset.agent.events import (
     short_event,
     write_termination_log,
 )
-from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env
+from stepset.agent.launch import launcher_command, newest_checkpoint, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
 from stepset.agent.peers import wait_for_peers
@@ -99,6 +99,8 @@ class Pod:
 
     def _start(self) -> None:
         config = self._config
+        if config.in_world and not self._node and (found := newest_checkpoint(self._env, config.written)):
+            self._out.put(long_event("resuming", {"text": found[1], "at": found[0] / 1e9}))
         if config.serve:
             from stepset.agent.rsh import Server
 

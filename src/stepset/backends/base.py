@@ -62,6 +62,29 @@ class ClusterOptions:
     startup_timeout: float | None = STARTUP_TIMEOUT
 
 
+@dataclass(frozen=True)
+class LogSelection:
+    """The lines of a run's log to read.
+
+    Args:
+        sources: the sources of the lines, such as `rank 0`; None: all.
+        since: the time of the first line, in seconds since the epoch; None: the run's first line.
+        tail: the number of last lines of those that exist; None: all.
+        previous: whether to read the lines of the attempt before the current one instead of all attempts.
+        follow: whether to continue until the run is over.
+    """
+
+    sources: frozenset[str] | None = None
+    since: float | None = None
+    tail: int | None = None
+    previous: bool = False
+    follow: bool = False
+
+
+TimedRow = tuple[float, bytes]
+"""When a line was printed, in seconds since the epoch, and the line as `[source] text`."""
+
+
 class RunListener(Protocol):
     """Receives the lines and states of a run, in the run's thread; its methods must not block for long."""
 
@@ -99,17 +122,27 @@ class Backend(Protocol):
         """
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that this process does not follow; raises BadInputError if the backend does not support it."""
+        """Creates a run that continues when this process ends; raises as `start`."""
 
     def status(self, name: str) -> RunStatus: ...
 
-    def list(self) -> list[RunStatus]:
-        """Returns all runs, the newest first; changes nothing."""
+    @property
+    def place(self) -> str:
+        """Where the runs are, for messages: a directory, or a namespace."""
+
+    def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
+        """Returns all runs, the newest first; changes nothing. On a cluster they are those of one namespace, or all."""
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
         """Deletes the ended runs that a rule selects, and returns them, the newest first; `dry_run` only returns them.
 
         It deletes what stepset has created for the run, never a checkpoint_dir or other files of the training code.
+        """
+
+    def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes ended runs as `prune` does, and returns them; a name is that of a run, never of a job.
+
+        Raises RunNotFoundError for another name, and BadInputError for a run that is not over; nothing is deleted then.
         """
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
@@ -119,6 +152,12 @@ class Backend(Protocol):
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
         """Writes the lines of `logs` as `[source] text`; does not change their bytes."""
+
+    def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
+        """Yields the lines that a selection names, in blocks; empty blocks while the run prints nothing.
+
+        BadInputError if there is no previous attempt, or if the log has no times.
+        """
 
     def wait(self, name: str, timeout: float | None = None) -> RunStatus:
         """Blocks until the run is over, for at most `timeout` seconds; returns the current status."""

@@ -10,7 +10,7 @@ import typer
 
 import stepset
 from stepset.cli.arguments.job_args import ProgramCommand
-from stepset.cli.commands import jobs, render, run, runs
+from stepset.cli.commands import deletion, jobs, listing, render, run, runs
 from stepset.cli.output.errors import report
 from stepset.cli.output.terminal import replace_closed_streams
 from stepset.errors import StepsetError
@@ -22,6 +22,17 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 _EPILOG = """
 Exit codes: 0 success, 1 the training failed, 2 bad input, 3 infrastructure, 4 timed out, 130 interrupted.
 """
+
+_ABOUT_RUNS = (
+    listing.list_,
+    runs.status,
+    runs.logs,
+    runs.wait,
+    runs.cancel,
+    runs.diagnose,
+    deletion.delete,
+    deletion.prune,
+)
 
 
 def build() -> Any:
@@ -39,7 +50,7 @@ def build() -> Any:
         app.command(cls=ProgramCommand)(command)
     app.command()(jobs.schema)
     app.command()(render.rbac)
-    for command in (runs.status, runs.logs, runs.wait, runs.cancel, runs.list_, runs.prune, runs.diagnose):
+    for command in _ABOUT_RUNS:
         app.command(command.__name__.rstrip("_"))(command)
     return typer.main.get_command(app)
 

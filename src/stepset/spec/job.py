@@ -117,7 +117,8 @@ class TrainingJob(JobModel):
     storage: list[Storage] = Field(default_factory=list)
     """Volumes mounted in every pod."""
     checkpoint_dir: AbsolutePath | None = None
-    """Directory that outlives the run; the training code reads its path from STEPSET_CHECKPOINT_DIR."""
+    """Directory that outlives the run; the training code reads its path from STEPSET_CHECKPOINT_DIR, and also from
+    STEPSET_RESUME_FROM if the directory contains a checkpoint, of this run or of an earlier one."""
     roles: list[Role] = Field(default_factory=list)
     """Pods outside the training world."""
     restart: Restart = Restart()

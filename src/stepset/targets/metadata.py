@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from stepset.plan.program import program_text
 from stepset.plan.ranks import rank_ranges
 from stepset.targets.optional_fields import without_empty
 
@@ -28,6 +29,7 @@ RANKS = f"{PREFIX}ranks"
 MIN_NODES = f"{PREFIX}min-nodes"
 """Of an elastic world: the minimum number of nodes with which it trains."""
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
+PROGRAM = f"{PREFIX}program"
 VERDICT = f"{PREFIX}verdict"
 TTL = f"{PREFIX}ttl"
 """Of a TrainJob: it may be deleted this many seconds after the end of the run. Trainer's controller has no TTL."""
@@ -68,8 +70,10 @@ def workload_metadata(
 ) -> dict[str, Any]:
     """`metadata` of the top-level object, which has the run's name."""
     plan, restart = request.plan, request.job.restart
+    program = program_text(request.job)
     ranks = {group: [held.first, held.per_pod] for group, held in rank_ranges(plan).items()}
     known = {
+        **({PROGRAM: program} if program else {}),
         **({WORLD_SIZE: str(plan.world.size)} if plan.world.size is not None else {}),
         **({RANKS: json.dumps(ranks)} if ranks else {}),
         **({MIN_NODES: str(plan.world.elastic[0])} if plan.world.elastic else {}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from stepset.run_status import LATEST
 from stepset.watch.bounded_json import finite
 
 _NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31)}
@@ -31,6 +32,15 @@ def read_events(events: Iterable[Mapping[str, Any]], ranks: int) -> Iterator[dic
                 read[name] = _checked(name, value, ranks)
         if None not in (read[name] for name in read if name != "result"):
             yield read
+
+
+def checkpoint_of(event: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Returns the checkpoint that an event `resuming` names, and when it was written; None for another event.
+
+    `event` is one of `read_events`.
+    """
+    name, at = event.get("text", ""), event.get("at", -1.0)
+    return (name, at) if event["event"] == "resuming" and name and 0 <= at < LATEST else None
 
 
 def _checked(name: str, value: Any, ranks: int) -> Any:

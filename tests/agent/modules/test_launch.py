@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from stepset.agent.config import Config
-from stepset.agent.launch import launcher_command, node_rank, pod_env, process_env, python_of, set_rank_env
+from stepset.agent.launch import (
+    launcher_command,
+    newest_checkpoint,
+    node_rank,
+    pod_env,
+    process_env,
+    python_of,
+    set_rank_env,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +46,10 @@ def test_the_defaults_of_every_rank_can_be_set_by_the_job() -> None:
 
 @pytest.mark.parametrize(
     ("attempt", "file", "resumes"),
-    [({}, True, False), ({"STEPSET_ATTEMPT": "0"}, True, False), ({"STEPSET_ATTEMPT": "1"}, True, True),
+    [({}, True, True), ({"STEPSET_ATTEMPT": "0"}, True, True), ({"STEPSET_ATTEMPT": "1"}, True, True),
      ({"TORCHELASTIC_RESTART_COUNT": "2"}, True, True), ({"STEPSET_ATTEMPT": "1"}, False, False)],
 )  # fmt: skip
-def test_a_later_attempt_resumes_from_checkpoints(
+def test_every_attempt_resumes_from_checkpoints(
     tmp_path: Path, attempt: dict[str, str], file: bool, resumes: bool
 ) -> None:
     if file:
@@ -49,6 +57,40 @@ def test_a_later_attempt_resumes_from_checkpoints(
     env = {"STEPSET_CHECKPOINT_DIR": str(tmp_path), **attempt}
     set_rank_env(env, "/pod")
     assert env.get("STEPSET_RESUME_FROM") == (str(tmp_path) if resumes else None)
+
+
+@pytest.mark.parametrize("name", [".nfs0001", "lost+found"])
+def test_hidden_entries_and_the_lost_and_found_of_a_new_volume_are_no_checkpoints(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    env = {"STEPSET_CHECKPOINT_DIR": str(tmp_path), "STEPSET_ATTEMPT": "1"}
+    assert newest_checkpoint(env) is None
+    set_rank_env(env, "/pod")
+    assert "STEPSET_RESUME_FROM" not in env
+
+
+def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path) -> None:
+    for step, at in ((118, 3), (9, 2), (10, 1)):
+        (tmp_path / f"step-{step}").touch()
+        os.utime(tmp_path / f"step-{step}", (at, at))
+    env = {"STEPSET_CHECKPOINT_DIR": str(tmp_path)}
+    assert newest_checkpoint(env) == (3_000_000_000, "step-118")
+    # Another pod of the run has written the last two; a later attempt continues from them.
+    assert newest_checkpoint(env, 1_500_000_000) == (1_000_000_000, "step-10")
+    assert newest_checkpoint({**env, "STEPSET_ATTEMPT": "1"}, 1_500_000_000) == (3_000_000_000, "step-118")
+    # A fresh run ignores older ones.
+    assert newest_checkpoint({**env, "STEPSET_FRESH": "2500000000"}) == (3_000_000_000, "step-118")
+    assert newest_checkpoint({**env, "STEPSET_FRESH": "3500000000"}) is None
+
+
+def test_all_ranks_of_a_pod_follow_its_decision(config: Callable[..., Config], tmp_path: Path) -> None:
+    pod = pod_env(config(launcher=["torchrun"]), {"STEPSET_CHECKPOINT_DIR": str(tmp_path)})
+    (tmp_path / "of-rank-0").touch()  # written before the other ranks start
+    rank = dict(pod)
+    set_rank_env(rank, "/pod")
+    assert "STEPSET_RESUME_FROM" not in rank
+    again = {**pod, "TORCHELASTIC_RESTART_COUNT": "1"}
+    set_rank_env(again, "/pod")
+    assert again["STEPSET_RESUME_FROM"] == str(tmp_path)
 
 
 def test_a_pods_environment_has_no_variables_of_an_outer_run(config: Callable[..., Config]) -> None:

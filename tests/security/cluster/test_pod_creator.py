@@ -69,7 +69,7 @@ def test_forged_pods_change_nothing_that_any_command_shows(runs: Runs, stage: St
         assert (status["phase"], status["attempt"]) == ("Running", 0)
         assert [row["pod"] for row in status["ranks"]] == pods
         listed = runs.cli("list", "--output", "json")
-        assert [(each["name"], each["phase"]) for each in json.loads(listed.stdout)] == [("run", "Running")]
+        assert [(each["name"], each["phase"]) for each in json.loads(listed.stdout)["items"]] == [("run", "Running")]
         assert time.monotonic() - began < 60
         assert waiting.poll() is None and following.poll() is None
         stage.say("end")
@@ -100,7 +100,7 @@ def test_a_forged_verdict_ends_neither_a_running_nor_a_suspended_run(runs: Runs,
     runs.cluster.kubectl(*patch, '{"spec": {"suspend": true}}')
     listener.wait_for(Phase.SUSPENDED)
     assert status_of(runs)["phase"] == "Suspended"
-    assert [each["phase"] for each in json.loads(runs.cli("list", "--output", "json").stdout)] == ["Suspended"]
+    assert [each["phase"] for each in json.loads(runs.cli("list", "--output", "json").stdout)["items"]] == ["Suspended"]
     assert runs.cli("wait", "run", "--timeout", "3s").returncode == 4
     assert not handle.ended(0)
     runs.cluster.kubectl(*patch, '{"spec": {"suspend": false}}')

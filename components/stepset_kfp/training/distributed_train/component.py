@@ -97,7 +97,7 @@ def distributed_train(
         resources_per_node: resources of each pod; default: the resources set on the task.
         shm: size of /dev/shm; default: as much as the pod's memory allows.
         storage: PersistentVolumeClaims mounted in every pod.
-        checkpoint_dir: directory that persists after the run.
+        checkpoint_dir: directory that persists after the run; if it contains checkpoints, the training continues.
         roles: pods outside of the training world.
         restart: how often the gang is restarted.
         deadline: maximum duration, such as 12h; the run fails when it takes longer.

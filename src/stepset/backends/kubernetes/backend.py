@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotDoneError
 from functools import partial, wraps
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
-from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
@@ -89,9 +89,14 @@ class KubernetesBackend:
     status = _blocking(ClusterRuns.status)
     list = _blocking(ClusterRuns.list)
     prune = _blocking(ClusterRuns.prune)
+    delete = _blocking(ClusterRuns.delete_ended)
     gone = _blocking(ClusterRuns.gone)
     wait = _blocking(ClusterRuns.wait)
     cancel = _blocking(ClusterRuns.cancel)
+
+    @property
+    def place(self) -> str:
+        return f"namespace {self._runs.namespaced.namespace}"
 
     def follow(
         self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
@@ -103,6 +108,11 @@ class KubernetesBackend:
         """Yields the lines of a run; arguments and errors are those of `ClusterRuns.lines`."""
         with self._connection:
             yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
+
+    def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
+        """Yields the lines that a selection names; arguments and errors are those of `Backend.timed_rows`."""
+        with self._connection:
+            yield from iterate(lambda: self._runs.timed_rows(name, selection))
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None

@@ -29,6 +29,9 @@ from stepset.watch.list_watch import ListWatch
 
 _log = logging.getLogger(__name__)
 
+RunKey = tuple[str, str]
+"""The namespace and the name of a run."""
+
 _ATTEMPTS = 5
 """Attempts to complete a list whose pages expire or that has no resourceVersion; backoff separates them."""
 
@@ -124,13 +127,15 @@ async def read_all(
 ) -> list[tuple[Manifest, RunStatus]]:
     """Returns every run in a namespace: its workload, and its state; `targets` and the errors are those of `find`.
 
+    A client whose namespace is empty reads the runs in all namespaces.
+
     The number of requests does not depend on the number of runs.
     """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await gather(
         *(namespaced.client.get(namespaced.all(kind), {"labelSelector": RUN, "limit": "1"}) for kind in kinds)
     )
-    found: dict[str, tuple[Manifest, RunStatus]] = {}
+    found: dict[RunKey, tuple[Manifest, RunStatus]] = {}
     for kind, reply in zip(kinds, replies, strict=True):
         if any(map(is_run, _items(reply))):
             found = {**await _runs_of_kind(namespaced, kind, now), **found}
@@ -140,24 +145,25 @@ async def read_all(
 
 async def _runs_of_kind(
     namespaced: NamespacedClient, kind: Resource, now: float
-) -> dict[str, tuple[Manifest, RunStatus]]:
+) -> dict[RunKey, tuple[Manifest, RunStatus]]:
     namespaced = namespaced.of_kind(kind)
-    objects: dict[str, RunObjects] = {}
-    workloads: dict[str, Manifest] = {}
+    objects: dict[RunKey, RunObjects] = {}
+    workloads: dict[RunKey, Manifest] = {}
     collections = of_kind(namespaced.namespace, kind)
     for index, changes in enumerate(await gather(*(listed(namespaced, each) for each in collections))):
         for change in changes:
-            run = run_of(change.object)
+            run, about = run_of(change.object), part(change.object, "metadata")
+            key = text(about, "namespace"), run
             if index == 0:
-                if not is_run(change.object) or text(part(change.object, "metadata"), "name") != run:
+                if not is_run(change.object) or text(about, "name") != run:
                     continue
-                workloads[run] = change.object
-                objects[run] = RunObjects(run, uid_of(change.object))
-            if run in workloads:
-                _see(objects[run], change)
+                workloads[key] = change.object
+                objects[key] = RunObjects(run, uid_of(change.object))
+            if key in workloads:
+                _see(objects[key], change)
     return {
-        run: (_with_kind(each, kind), verdict_of(each) or status_of(objects[run], Reports(), now))
-        for run, each in workloads.items()
+        key: (_with_kind(each, kind), verdict_of(each) or status_of(objects[key], Reports(), now))
+        for key, each in workloads.items()
     }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import items_of
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, resource_of
@@ -23,15 +24,17 @@ from stepset.backends.kubernetes.find import (
 )
 from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
 from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
-from stepset.backends.kubernetes.logs.reading import merged_rows
+from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.backends.kubernetes.logs.selection import existing_rows, new_rows
 from stepset.backends.kubernetes.stop import delete, has_pods, kill_pods, suspend
 from stepset.backends.kubernetes.submit.abandoned import remove_half_submitted
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.kubernetes.submit.submission import Submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.backends.prune import PruneRule
+from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
+from stepset.plan.program import program_text
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, RunStatus
 from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
@@ -99,7 +102,10 @@ class ClusterRuns:
         """Creates a run that the caller does not follow; raises as `make` does."""
         made, notes = await self.make(request)
         run = str(made.workload["metadata"]["name"])
-        return RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
+        status = RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
+        return status.with_(
+            program=program_text(request.job), labels=dict(request.job.labels), namespace=self.namespaced.namespace
+        )
 
     @asynccontextmanager
     async def following(
@@ -161,9 +167,10 @@ class ClusterRuns:
         """Returns the state of a run, or of a job's newest run; raises RunNotFoundError if there is none."""
         return await self.read(await self.find(name))
 
-    async def list(self) -> list[RunStatus]:
-        """Returns the state of every run in the namespace, the newest first."""
-        found = [status for _, status in await read_all(self.namespaced, time.time(), self._targets)]
+    async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
+        """Returns the state of every run in the namespace, or in all namespaces, the newest first."""
+        namespaced = replace(self.namespaced, namespace="") if all_namespaces else self.namespaced
+        found = [status for _, status in await read_all(namespaced, time.time(), self._targets)]
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     async def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
@@ -175,11 +182,34 @@ class ClusterRuns:
             await delete(self.namespaced.of_kind(resource_of(workload)), workload)
         return sorted((status for _, status in selected), key=lambda run: run.created, reverse=True)
 
-    def output(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[PodOutput, None]:
-        """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`."""
+    async def delete_ended(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes ended runs, and returns them; the arguments and errors are those of `Backend.delete`."""
+        workloads = [await self.find(name) for name in dict.fromkeys(names)]
+        for name, workload in zip(dict.fromkeys(names), workloads, strict=True):
+            if workload["metadata"]["name"] != name:
+                raise not_a_run(name, str(workload["metadata"]["name"]))
+        found = [await self.read(workload) for workload in workloads]
+        check_deletable(found)
+        for workload in () if dry_run else workloads:
+            await delete(self.namespaced.of_kind(resource_of(workload)), workload)
+        return found
+
+    def output(
+        self,
+        workload: Manifest,
+        sources: frozenset[str] | None,
+        positions: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> AsyncGenerator[PodOutput, None]:
+        """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`.
+
+        `positions`: pod uid -> the position in its log from which on the output is wanted; default: the beginning.
+        """
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            follower = RunFollower(self.namespaced, workload, OutputStream(send), sources=sources, releases_pods=False)
+            stream = OutputStream(send)
+            follower = RunFollower(
+                self.namespaced, workload, stream, sources=sources, releases_pods=False, positions=positions
+            )
             await follower.follow()
             if follower.problems:
                 raise InfrastructureError(follower.problems[0])
@@ -213,8 +243,22 @@ class ClusterRuns:
         pods = await pods_with_logs(self.namespaced, workload, sources)
         namespaced = self.namespaced.of_kind(resource_of(workload))
         async with aclosing(merged_rows(namespaced, pods, sources)) as blocks:
-            async for rows in blocks:
+            async for _, rows in blocks:
                 yield rows
+
+    async def timed_rows(self, name: str, selection: LogSelection) -> AsyncGenerator[Sequence[TimedRow], None]:
+        """Yields the lines that a selection names; arguments and errors are those of `Backend.timed_rows`."""
+        workload, wanted = await self.find(name), LogRange(selection.since)
+        over, sources = verdict_of(workload) is not None, selection.sources
+        pods = await pods_with_logs(self.namespaced, workload, sources)
+        namespaced, run = self.namespaced.of_kind(resource_of(workload)), str(workload["metadata"]["name"])
+        async with aclosing(existing_rows(namespaced, run, pods, selection, wanted)) as blocks:
+            async for block in blocks:
+                yield block
+        if selection.follow and not selection.previous and not over:
+            async with aclosing(self.output(workload, sources, wanted.positions)) as outputs:
+                async for block in new_rows(outputs, sources):
+                    yield block
 
     async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
         """Returns the final status of a run, or its current one after `timeout` seconds; raises as `status` does."""

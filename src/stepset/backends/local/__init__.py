@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
 from stepset.backends.local.leftovers import end_processes_of
-from stepset.backends.local.logs import copy_lines, read_lines
-from stepset.backends.local.store import RunStore, home_directory
+from stepset.backends.local.logs.files import copy_lines, read_lines
+from stepset.backends.local.logs.selection import select_rows
+from stepset.backends.local.store import RecordedJob, RunStore, home_directory
 from stepset.backends.prune import PruneRule
-from stepset.errors import BadInputError
 from stepset.run_status import LogLine, Phase, RunStatus
 
 if TYPE_CHECKING:
@@ -40,10 +41,9 @@ class LocalBackend:
         return start_run(self._store, self._grace, request, listener)
 
     def submit(self, request: RunRequest) -> RunStatus:
-        raise BadInputError(
-            f"backend: local runs end with the process that started them; start {request.job.name} and wait for it, or"
-            " use kubernetes"
-        )
+        from stepset.backends.local.detached import start_detached
+
+        return self._store.find(start_detached(self._store, self._grace, replace(request, stdin=None))).read()
 
     def status(self, name: str) -> RunStatus:
         return self._store.find(name).read()
@@ -54,12 +54,30 @@ class LocalBackend:
         """Yields the lines of `logs` in blocks; yields empty blocks while the run prints nothing."""
         return read_lines(self._store.find(name), follow=follow, sources=sources)
 
-    def list(self) -> list[RunStatus]:
+    @property
+    def place(self) -> str:
+        return str(self._store.runs)
+
+    def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
         """Returns all runs, the newest first."""
         return self._store.list()
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
         return self._store.prune(rule, time.time(), dry_run=dry_run)
+
+    def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+        return self._store.delete(names, dry_run=dry_run)
+
+    def recorded_job(self, name: str) -> RecordedJob:
+        """Returns the job of a run; raises InfrastructureError if it cannot be read."""
+        return self._store.find(name).recorded_job()
+
+    def disk_usage(self, name: str) -> int:
+        """Returns the bytes on the disk that the files of a run take."""
+        return self._store.find(name).disk_usage()
+
+    def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
+        return select_rows(self._store.find(name), selection)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
         return (line for block in self.blocks(name, follow=follow, sources=sources) for line in block)

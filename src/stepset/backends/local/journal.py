@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from stepset.backends.base import RunListener
 from stepset.backends.local.layout import PodSpec
-from stepset.backends.local.logs import Recorder
+from stepset.backends.local.logs.files import Recorder
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
@@ -50,11 +50,16 @@ class Journal:
         """The result that rank 0 of the last attempt reported."""
         return self._result
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the run so far."""
+        return self._tracker.notes
+
     def tail(self, source: str) -> tuple[str, ...]:
         return self._recorder.tail(source)
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        self._recorder.forget()
+        self._recorder.begin_attempt()
         self._result = None
         self._tracker.begin(specs, attempt)
         self.publish()

@@ -20,12 +20,13 @@ from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, 
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.ports.guard import Confinement, confinement
 from stepset.backends.local.ports.listing import exposed_ports
-from stepset.backends.local.store import RunDir, RunStore
+from stepset.backends.local.store import RunDir, RunStore, default_ttl
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
+from stepset.plan.program import program_text
 from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
 from stepset.spec.names import check_dns_1035
@@ -38,6 +39,7 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
     no free port, no free address, or no space on the disk.
     """
     job = request.job
+    default_ttl(os.environ)  # an invalid value is an error before the run starts, not at its end
     if job.agent == "auto":
         # On a cluster, `auto` depends on whether the image has Python; this machine has Python.
         job = job.model_copy(update={"agent": True})
@@ -77,14 +79,16 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             attempt=request.attempt,
             world_size=plan.world.size,
             created=time.time(),
+            program=program_text(job),
+            labels=dict(job.labels),
             notes=(
                 *_notes(plan, job, host.cores),
                 *request.sources.notes,
                 *(exposed_ports(job.framework.kind, plan, ports, found.obstacle) if found.obstacle else ()),
             ),
         )
-        _make_checkpoint_dir(job)
-        run, lock = store.create(status, job)
+        _make_checkpoint_dir(job, store)
+        run, lock = store.create(status, job, request.sources.base_dir.resolve())
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
         store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
@@ -142,7 +146,7 @@ class LocalHandle:
 
         def work() -> None:
             try:
-                self._status = supervisor.supervise()
+                self._status = self._run.with_expiry(supervisor.supervise())
             except BaseException as error:  # noqa: BLE001  # raised again by wait
                 self._error = error
             finally:
@@ -223,9 +227,14 @@ def _check_size(plan: LaunchPlan) -> None:
         )
 
 
-def _make_checkpoint_dir(job: TrainingJob) -> None:
+def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
     if job.checkpoint_dir is None:
         return
+    if Path(os.path.realpath(job.checkpoint_dir)).is_relative_to(os.path.realpath(store.runs)):
+        raise BadInputError(
+            f"checkpoint_dir: {job.checkpoint_dir} is within {store.runs}, whose directories are deleted with their"
+            " runs; give another"
+        )
     try:
         Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -32,7 +32,7 @@ from stepset.backends.local.liveness import (
 )
 from stepset.backends.local.private_files import make_directories, open_private, read_regular, write_private
 from stepset.backends.local.processes import ProcessId
-from stepset.backends.prune import PruneRule
+from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.bounded_json import parse_json
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 _RESERVE = 256 * 1024
 """Bytes reserved on the disk for the verdict, in case the run fills the disk."""
+
+_KEPT = 30 * 86_400
+"""Seconds for which the directory of an ended run is kept by default."""
+
+_ORIGIN = "origin.json"
 
 _NAME_MAX = 255
 """The largest number of bytes in a file's name (Linux, limits.h)."""
@@ -65,6 +70,14 @@ def home_directory(environ: Mapping[str, str]) -> Path:
             f"STEPSET_HOME: not set, and user {os.getuid()} has no home directory; set it to a directory for runs"
         ) from error
     return Path(home) / ".local/state/stepset"
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """The job of a run, as the content of a job file, and the directory that its paths are relative to."""
+
+    content: Mapping[str, Any]
+    base_dir: Path
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,10 @@ class RunDir:
 
     def read(self) -> RunStatus:
         """Returns the last written state; Lost if the supervisor ended without a verdict. Raises RunNotFoundError."""
-        status = self._read()
+        return self.with_expiry(self._read())
+
+    def with_expiry(self, status: RunStatus) -> RunStatus:
+        """Returns the state of the run with the time at which it expires, if it is over."""
         return status.with_ttl(_ttl(self)) if status.phase.final else status
 
     def _read(self) -> RunStatus:
@@ -178,6 +194,26 @@ class RunDir:
             os.close(fd)
         return False
 
+    def recorded_job(self) -> RecordedJob:
+        """Returns the job of the run; InfrastructureError if it cannot be read."""
+        try:
+            content: Any = parse_json(read_regular(self.path / "job.json"))
+            base_dir: Any = parse_json(read_regular(self.path / _ORIGIN))["base_dir"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InfrastructureError(f"{self.name}: its job cannot be read: {error!r}; give its job file") from error
+        if not isinstance(content, dict) or not isinstance(base_dir, str):
+            raise InfrastructureError(f"{self.name}: its job cannot be read; give its job file")
+        return RecordedJob(content, Path(base_dir))
+
+    def disk_usage(self) -> int:
+        """Returns the bytes on the disk that the directory takes; ignores files that are deleted meanwhile."""
+        total = 0
+        for directory, _, files in os.walk(self.path):
+            for name in (".", *files):
+                with suppress(OSError):
+                    total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118  # no Path each
+        return total
+
     def request_cancel(self) -> None:
         """Records a request to cancel; a second one kills the run."""
         fd = open_private(self.path / "cancel", os.O_WRONLY | os.O_APPEND)
@@ -203,8 +239,10 @@ class RunStore:
     def runs(self) -> Path:
         return self.home / "runs"
 
-    def create(self, status: RunStatus, job: TrainingJob) -> tuple[RunDir, int]:
+    def create(self, status: RunStatus, job: TrainingJob, base_dir: Path | None = None) -> tuple[RunDir, int]:
         """Creates the directory of a new run; returns it and the descriptor of its lock, which is held.
+
+        `base_dir` is the directory that the job's paths are relative to, for `recorded_job`.
 
         The directory is created under another name and renamed, so that no reader finds a run without state or lock.
         Raises BadInputError if the name is taken, InfrastructureError for a missing permission or a full disk.
@@ -222,6 +260,7 @@ class RunStore:
             (new / "ranks").mkdir(mode=0o700)
             (new / "pods").mkdir(mode=0o700)
             write_private(new / "job.json", json.dumps(job.to_dict(), indent=2) + "\n")
+            write_private(new / _ORIGIN, json.dumps({"base_dir": str(base_dir or Path().absolute())}) + "\n")
             write_private(new / SUPERVISOR_FILE, own_record())
             write_private(new / "log", b"")
             write_private(new / "reserve", b"\0" * _RESERVE)
@@ -295,10 +334,29 @@ class RunStore:
         """
         selected = [(run, status) for run, status in self._all() if rule.selects(status, now)]
         for run, status in () if dry_run else selected:
-            if status.phase is Phase.LOST:
-                end_processes_of(run.path)
-            shutil.rmtree(run.path, ignore_errors=True)
+            _delete(run, status)
         return sorted((status for _, status in selected), key=lambda s: s.created, reverse=True)
+
+    def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+        """Deletes the directories of ended runs, as `prune` does; raises as `Backend.delete`."""
+        found = [(run, run.read()) for run in map(self._named, dict.fromkeys(names))]
+        check_deletable([status for _, status in found])
+        for run, status in () if dry_run else found:
+            _delete(run, status)
+        return [status for _, status in found]
+
+    def _named(self, name: str) -> RunDir:
+        """Returns the run of exactly that name; else raises RunNotFoundError."""
+        run = self.find(name)
+        if run.name != name:
+            raise not_a_run(name, run.name)
+        return run
+
+
+def _delete(run: RunDir, status: RunStatus) -> None:
+    if status.phase is Phase.LOST:
+        end_processes_of(run.path)
+    shutil.rmtree(run.path, ignore_errors=True)
 
 
 def disk_full(error: OSError) -> bool:
@@ -307,13 +365,32 @@ def disk_full(error: OSError) -> bool:
 
 
 def _ttl(run: RunDir) -> int | None:
+    """Returns the job's ttl in seconds, else that of all runs; None: the run is kept."""
     from stepset.spec.quantity import parse_duration
 
     try:
         ttl: Any = parse_json(read_regular(run.path / "job.json")).get("ttl")
-        return None if ttl is None else parse_duration(ttl)
+        if ttl is not None:
+            return parse_duration(ttl)
     except (OSError, ValueError, AttributeError):
+        return None  # not a directory that this version can read: nothing is known about when to delete it
+    return default_ttl(os.environ)
+
+
+def default_ttl(environ: Mapping[str, str]) -> int | None:
+    """Returns the seconds after which the directories of ended runs are deleted, unless the job has a ttl.
+
+    `$STEPSET_KEEP_RUNS` is a duration, or `never` (None); default: 30 days. Raises BadInputError for another value.
+    """
+    from stepset.spec.quantity import parse_duration
+
+    given = environ.get("STEPSET_KEEP_RUNS", "")
+    if given == "never":
         return None
+    try:
+        return parse_duration(given) if given else _KEPT
+    except ValueError as error:
+        raise BadInputError(f"STEPSET_KEEP_RUNS: {error}, or never") from error
 
 
 def _taken(name: str) -> BadInputError:

@@ -67,7 +67,6 @@ class Supervisor:
         self._started_at = time.monotonic()
         self._cancel_requests = cancel_requests
         self._journal = Journal(run, Tracker(given.plan, status), listener)
-        self._notes = status.notes
         self._guard: Guard | None = None
         self._refused_ports: list[str] = []
 
@@ -143,8 +142,8 @@ class Supervisor:
                 return
             used += not end.node_lost
             attempt += 1
-            self._notes = (*self._notes, restart_sentence(attempt - given.request.attempt, failure.message))
-            self._journal.set(phase=Phase.RESTARTING, reason="", notes=self._notes)
+            why = restart_sentence(attempt - given.request.attempt, failure.message)
+            self._journal.set(phase=Phase.RESTARTING, reason="", notes=(*self._journal.notes, why))
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))
             specs = pod_specs(given.plan, given.host, given.layout, ports, attempt)
@@ -179,7 +178,7 @@ class Supervisor:
             finished=time.time(),
             result=None if failure else self._journal.result,
             failure=failure,
-            notes=(*self._notes, *dict.fromkeys(self._refused_ports)),
+            notes=(*self._journal.notes, *dict.fromkeys(self._refused_ports)),
         )
 
 

@@ -12,7 +12,11 @@ from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
+from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
+from stepset.watch.present.sentences import resume_sentence
+
+_MOST_RANKS = 2**31
 
 
 class Tracker:
@@ -33,6 +37,10 @@ class Tracker:
         """Changes fields of the status."""
         self._status = self._status.with_(**changes)
         self.changed = True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._status.notes
 
     @property
     def phase(self) -> Phase:
@@ -58,6 +66,8 @@ class Tracker:
 
     def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
         """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod's end was requested."""
+        for checkpoint in filter(None, map(checkpoint_of, read_events([event], _MOST_RANKS))):
+            self._note(resume_sentence(*checkpoint, self._status.created))
         rank = event.get("rank")
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
             return
@@ -101,6 +111,10 @@ class Tracker:
         if TOO_MANY_METRICS not in notes and reported.metrics.keys() - progress.metrics.keys():
             notes = (*notes, TOO_MANY_METRICS)
         self.set(progress=progress, notes=notes)
+
+    def _note(self, note: str) -> None:
+        if note not in self._status.notes:
+            self.set(notes=(*self._status.notes, note))
 
     def end(self, failure: Failure | None) -> None:
         """Ends the attempt: rows that wait or run, and ranks that failed as a consequence only, become Stopped."""

@@ -56,6 +56,9 @@ class JobArgs:
         str | None,
         typer.Option("--procs-per-node", "-p", metavar="N", help="Processes per node: a number, auto, cpu or gpu."),
     ] = None
+    gpus: Annotated[str | None, typer.Option(metavar="N", help="GPUs of each node; default: none.")] = None
+    cpus: Annotated[str | None, typer.Option(metavar="N", help="CPU cores of each node, such as 4 or 500m.")] = None
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of each node, such as 16Gi.")] = None
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The job's name; default: made from the program.")
     ] = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stepset.cli.arguments.job_args import JobArgs
-from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field
+from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field, with_resource
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
@@ -43,7 +43,15 @@ def read_job(args: JobArgs) -> JobInput:
     file = _job_file(args)
     # Not Path.resolve, which raises RuntimeError for a loop of links (Python 3.11).
     base_dir = Path(os.path.realpath(absolute(file))).parent if file else absolute(Path())
-    content = read_job_file(file) if file else {}
+    return _job_input(args, file, read_job_file(file) if file else {}, base_dir)
+
+
+def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, run: str) -> JobInput:
+    """Returns the job of an earlier run, changed by the flags; raises as `read_job`."""
+    return replace(_job_input(replace(args, target=None), None, content, base_dir), where=run)
+
+
+def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], base_dir: Path) -> JobInput:
     data = _with_flags(content, args, base_dir)
     for setting in args.settings or ():
         path, value = parse_setting(setting)
@@ -92,6 +100,12 @@ def _must_exist(script: str) -> None:
         return  # reading it reports why it cannot be read
 
 
+def names_program(args: JobArgs) -> bool:
+    """Whether a command line names a script, a job file, a module or a command, and not an earlier run."""
+    target = args.target or ""
+    return target.lower().endswith((".py", *_JOB_FILES)) or args.module is not None or args.command
+
+
 def _is_script(target: str | None) -> bool:
     return target is not None and target.lower().endswith(".py")
 
@@ -114,6 +128,9 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
     for field in ("num_nodes", "procs_per_node"):
         if (value := getattr(args, field)) is not None:
             data[field] = _number(value)
+    for resource in ("gpus", "cpus", "memory"):
+        if (value := getattr(args, resource)) is not None:
+            data = with_resource(data, resource.replace("cpus", "cpu"), _number(value))
     if args.checkpoint_dir is not None:
         data["checkpoint_dir"] = args.checkpoint_dir and os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
     for name, value in parse_env(args.env or ()).items():

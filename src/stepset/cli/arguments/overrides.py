@@ -95,3 +95,19 @@ def _changed_item(items: list[Any], key: str, rest: tuple[str, ...], value: Any,
     at = int(key)
     new = _changed(items[at] if at < len(items) else None, rest, value, whole)
     return [*items[:at], *([] if new is None else [new]), *items[at + 1 :]]
+
+
+def with_resource(data: Mapping[str, Any], name: str, amount: Any) -> dict[str, Any]:
+    """Returns a job file's content with another amount of a resource of each node, as both request and limit.
+
+    >>> with_resource({"resources_per_node": {"limits": {"nvidia.com/gpu": 1}}}, "gpus", 2)
+    {'resources_per_node': {'limits': {'gpus': 2}, 'requests': {'gpus': 2}}}
+    """
+    given = data.get("resources_per_node")
+    full = {"gpus": "nvidia.com/gpu"}.get(name)
+    apart = isinstance(given, Mapping) and bool({"requests", "limits"} & given.keys())
+    for place in (("limits",), ("requests",)) if apart else ((),):
+        if full is not None:  # both names would be an error
+            data = with_field(data, ("resources_per_node", *place, full), None)
+        data = with_field(data, ("resources_per_node", *place, name), amount)
+    return dict(data)

@@ -33,6 +33,7 @@ def explain(
     Takes the flags of `stepset run`. Starts nothing and needs no cluster; addresses are those of a JobSet's pods.
     """
     from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.documents import document
     from stepset.cli.output.explanation import explanation, explanation_text
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
@@ -45,13 +46,19 @@ def explain(
         from stepset.cli.output.shipped_files import shipped_files, shipped_files_text
 
         of_files = (given.job, given.base_dir)
-        write_out(shipped_files_text(*of_files) if output == "text" else as_data(shipped_files(*of_files)))
+        if output == "text":
+            write_out(shipped_files_text(*of_files))
+        else:
+            write_out(as_data(document("ShippedFiles", shipped_files(*of_files))))
         return 0
     try:
         plan = explained_plan(given.job, given.plan)
     except BadInputError as error:
         raise error.at(given.where) from error
-    write_out(explanation_text(given.job, plan) if output == "text" else as_data(explanation(given.job, plan)))
+    if output == "text":
+        write_out(explanation_text(given.job, plan))
+    else:
+        write_out(as_data(document("Explanation", explanation(given.job, plan))))
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import signal
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,15 +14,19 @@ import typer
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.job_args import JobArgs, takes_job
 from stepset.defaults import STARTUP_TIMEOUT
-from stepset.errors import InfrastructureError
+from stepset.errors import BadInputError, InfrastructureError
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
+    from stepset.cli.arguments.job_input import JobInput
     from stepset.cli.output.run_display import RunDisplay
     from stepset.run_status import RunStatus
     from stepset.signals import StopRequests
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+
+FRESH = "STEPSET_FRESH"
+"""The variable with the time before which checkpoints are ignored, in nanoseconds since the epoch."""
 
 
 @takes_job
@@ -49,8 +55,19 @@ def run(
             help=f"On a cluster: how long it may take until all pods run; default: {STARTUP_TIMEOUT // 60}m.",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue an earlier run: TARGET is its name, or that of its job; default: the last run.",
+        ),
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Ignore the checkpoints that exist now (STEPSET_RESUME_FROM); delete nothing."),
+    ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")
+        bool, typer.Option("--detach", "-d", help="Print the run's name and return at once; the run continues.")
     ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
@@ -65,6 +82,7 @@ def run(
       stepset run -m my_package.train -e LR=0.1 --max-restarts 2
       stepset run --framework mpi --nodes 2 --command -- ./solver input.dat
       stepset run job.yaml --backend kubernetes --namespace ml
+      stepset run --resume digits
 
     Flags replace the job file's fields of the same names; the program's arguments follow --. The lines of the ranks go
     to stdout, everything else to stderr. Ctrl-C stops the run, a second Ctrl-C kills it at once.
@@ -78,7 +96,6 @@ def run(
         "--ranks": ranks,
         "--admission-timeout": admission_timeout,
         "--startup-timeout": startup_timeout,
-        "--detach": detach,
     }
     timeouts = {
         name: seconds_of(f"--{name.replace('_', '-')}", text)
@@ -87,39 +104,60 @@ def run(
     }
     sources = None if ranks is None else sources_of(ranks)
     backend = backend_args.open_backend(flags=flags, target=kind, sources=sources, **timeouts)
+    given, attempt = _given(args, backend, backend_args, resume, fresh)
     if detach:
-        return _submit(args, backend)
-    status = _run(args, backend, backend_args, lines_to_stderr=output == "json")
+        return _submit(given, attempt, backend, output)
+    status = _run(given, attempt, backend, backend_args, lines_to_stderr=output == "json")
     if output == "json":
+        from stepset.cli.output.documents import run_document
         from stepset.cli.output.formats import as_json
         from stepset.cli.output.terminal import write_out
 
-        write_out(as_json(status.to_dict()))
+        write_out(as_json(run_document(status)))
     return int(status.exit_code)
 
 
-def _submit(args: JobArgs, backend: Backend) -> int:
+def _given(
+    args: JobArgs, backend: Backend, backend_args: BackendArgs, resume: bool, fresh: bool
+) -> tuple[JobInput, int]:
+    """Returns the job, and the number of the run's first attempt."""
+    from stepset.cli.arguments.job_input import read_job
+
+    if fresh:
+        now = f"{FRESH}={time.time_ns()}"
+        args = replace(args, env=[*(args.env or ()), now])
+    if not resume:
+        return read_job(args), 0
+    if fresh:
+        raise BadInputError("--fresh: --resume continues from the checkpoint; leave one of them out")
+    from stepset.cli.arguments.resume import resumed_input
+
+    return resumed_input(args, backend, backend_args.as_flags)
+
+
+def _submit(given: JobInput, attempt: int, backend: Backend, output: str) -> int:
     """Creates the run without waiting for it."""
     from stepset.backends.base import RunRequest
-    from stepset.cli.arguments.job_input import read_job
     from stepset.cli.arguments.standard_input import unread
+    from stepset.cli.output.documents import run_document
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
     from stepset.sources import read_sources
 
-    given = read_job(args)
     lost = unread(given.job)
-    made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir)))
-    write_out(f"{printable(made.name)}\n")
+    made = backend.submit(RunRequest(given.job, read_sources(given.job, given.base_dir), attempt=attempt))
+    write_out(as_json(run_document(made)) if output == "json" else f"{printable(made.name)}\n")
     for note in (*made.notes, *([lost] if lost else ())):
         print_message(printable(f"stepset: note: {note}"))
     return 0
 
 
-def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_stderr: bool) -> RunStatus:
+def _run(
+    given: JobInput, attempt: int, backend: Backend, backend_args: BackendArgs, lines_to_stderr: bool
+) -> RunStatus:
     """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
-    from stepset.cli.arguments.job_input import read_job
     from stepset.cli.arguments.standard_input import standard_input, unread
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
@@ -127,10 +165,10 @@ def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_st
     from stepset.signals import StopRequests, on_signals
     from stepset.sources import read_sources
 
-    given = read_job(args)
     if backend_args.backend != "local" and (note := unread(given.job)):
         print_message(f"note: {note}")
-    request = RunRequest(given.job, read_sources(given.job, given.base_dir), stdin=standard_input(given.job))
+    sources = read_sources(given.job, given.base_dir)
+    request = RunRequest(given.job, sources, attempt=attempt, stdin=standard_input(given.job))
     lines = sys.stderr if lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)
     requests = StopRequests()

@@ -4,21 +4,80 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from stepset.cli.output.world import world_in_words
-from stepset.plan.explain import explain_plan
+from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import counted
 
-_SHOWN = ("variable", "value", "rule", "replaced", "origin")
-"""The fields of an ExplainRow that describe a variable."""
+
+class Variable(TypedDict):
+    """A variable of a pod group."""
+
+    variable: str
+    value: str
+    rule: str
+    replaced: str
+    origin: str
 
 
-def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
+class StartCondition(TypedDict):
+    """A group whose pods must have started or ended before."""
+
+    group: str
+    condition: str
+
+
+class Group(TypedDict):
+    """Pods with the same command and variables."""
+
+    name: str
+    pods: int
+    in_world: bool
+    image: str | None
+    command: list[str]
+    command_rule: str
+    serves_ssh: bool
+    start_after: list[StartCondition]
+    env: list[Variable]
+
+
+class File(TypedDict):
+    """A file that stepset writes in the pods of some groups."""
+
+    path: str
+    groups: list[str]
+    lines: list[str]
+
+
+class Success(TypedDict):
+    """The pods whose success is that of the run; `first`: that of the group's first pod suffices."""
+
+    group: str
+    pods: int
+    first: bool
+
+
+class Explanation(TypedDict):
+    """The command and the variables of each pod group, with their rules."""
+
+    name: str
+    framework: str
+    num_nodes: int
+    procs_per_node: int | None
+    world_size: int | None
+    groups: list[Group]
+    files: list[File]
+    ports: dict[str, int]
+    success: Success
+    notes: list[str]
+
+
+def explanation(job: TrainingJob, plan: LaunchPlan) -> Explanation:
     """Returns the explanation of an `explained_plan` as plain data."""
     names = PodNames(plan, job.name, job.network.subdomain or job.name)
     rows = explain_plan(plan, names)
@@ -38,7 +97,7 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
                 "command_rule": group.command_rule,
                 "serves_ssh": group.serves_ssh,
                 "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],
-                "env": [{name: getattr(row, name) for name in _SHOWN} for row in rows if row.group == group.name],
+                "env": [_variable(row) for row in rows if row.group == group.name],
             }
             for group in plan.groups
         ],
@@ -77,6 +136,16 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     for note in shown["notes"]:
         parts += ["", Line(f"note: {note}", "yellow")]
     return rendered(*parts)
+
+
+def _variable(row: ExplainRow) -> Variable:
+    return {
+        "variable": row.variable,
+        "value": row.value,
+        "rule": row.rule,
+        "replaced": row.replaced,
+        "origin": row.origin,
+    }
 
 
 def _runs(group: PodGroup, words: Sequence[str]) -> str:

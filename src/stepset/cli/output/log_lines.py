@@ -9,7 +9,8 @@ from typing import BinaryIO, cast
 
 import typer
 
-from stepset.backends.base import Backend
+from stepset.backends.base import Backend, LogSelection
+from stepset.cli.output.documents import time_text
 from stepset.cli.output.terminal import binary, close_stdout, is_terminal, source_prefix, wants_colour
 from stepset.errors import BadInputError
 from stepset.printable import printable_line
@@ -67,6 +68,27 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
             backend.copy_log(name, target, follow=follow, sources=sources)
         else:
             _print_lines(backend.logs(name, follow=follow, sources=sources), out, raw, flush=follow)
+        out.flush()
+    except BrokenPipeError:
+        close_stdout()
+        raise typer.Exit(0) from None
+
+
+def print_selected(backend: Backend, name: str, selection: LogSelection, *, raw: bool, timestamps: bool) -> None:
+    """Writes the lines that a selection names, as `print_logs` does; `timestamps` begins each line with its time."""
+    sys.stdout.flush()
+    out, terminal, colour = binary(sys.stdout), is_terminal(sys.stdout), wants_colour(sys.stdout)
+    try:
+        for rows in backend.timed_rows(name, selection):
+            for at, row in rows:
+                source, _, text = row[1:].partition(b"] ")
+                if terminal:
+                    text = printable_line(text.decode(errors="replace")).encode()
+                head = b"" if raw else source_prefix(source.decode(), colour).encode()
+                stamp = f"{time_text(at) or '-'} ".encode() if timestamps else b""
+                out.write(b"%s%s%s\n" % (stamp, head, text))
+            if selection.follow:
+                out.flush()
         out.flush()
     except BrokenPipeError:
         close_stdout()

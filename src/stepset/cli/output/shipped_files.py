@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from stepset.sources import CODE_LIMIT, ignored_notes, list_code, located_errors, read_sources
 from stepset.sources.archive import UNPACKED_LIMIT, compress
 from stepset.spec.job import TrainingJob
 
 
-def shipped_files(job: TrainingJob, base_dir: Path) -> dict[str, Any]:
+class ShippedFile(TypedDict):
+    """A file of the script or the code."""
+
+    path: str
+    size: int
+
+
+class ShippedFiles(TypedDict):
+    """The files that a run ships; sizes are in bytes."""
+
+    files: list[ShippedFile]
+    size: int
+    packed: int | None
+    limit: int
+    notes: list[str]
+
+
+def shipped_files(job: TrainingJob, base_dir: Path) -> ShippedFiles:
     """Returns the files that a run ships, the largest first, as plain data; sizes are in bytes.
 
     `packed` is None if the files are too large to be packed.

@@ -1,27 +1,35 @@
-"""The output of `stepset status` and `stepset list`. Pure except for the clock."""
+"""The output of `stepset status`. Pure except for the clock."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from stepset.cli.output.outcome import result_text, took
+from stepset.cli.output.run_table import PHASE_STYLES
+from stepset.cli.output.shorten import cut
 from stepset.cli.output.tables import rendered, table
-from stepset.run_status import Phase, RunStatus
+from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import duration, phase_words, progress_words, ranks_words, what_happened
 
-_PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
+_FOLLOW_UP = 40
+"""Cells of the last line of a rank that ended because another rank failed: its error is a consequence."""
 
 
 def status_page(status: RunStatus) -> str:
-    """A run with a row for each rank."""
+    """Returns a run with a row for each rank; a terminal shows the beginning of each last line.
+
+    Of a failed run, the row of the rank that failed first comes first.
+    """
     held = held_up(status)
     about = [
         ("run", status.name),
         ("job", status.job),
+        ("program", status.program),
         ("backend", status.backend),
+        ("namespace", status.namespace),
+        ("labels", ",".join(f"{key}={value}" for key, value in status.labels.items())),
         ("phase", phase_words(status.phase, status.reason)),
         ("ranks", ranks_words(status)),
         ("created", _clock(status.created)),
@@ -34,7 +42,7 @@ def status_page(status: RunStatus) -> str:
         *(held.rows if held is not None else ()),
         *(("note", note) for note in status.notes),
     ]
-    styles = ("bold", _PHASE_STYLES.get(status.phase, ""))
+    styles = ("bold", PHASE_STYLES.get(status.phase, ""))
     head = table(("", ""), [row for row in about if row[1]], styles, header=False)
     rows = [
         (
@@ -43,40 +51,36 @@ def status_page(status: RunStatus) -> str:
             row.node,
             row.state,
             str(row.restarts) if row.restarts else "",
-            ended(row.exit_code, row.signal),
-            row.last_line,
+            _ended(row),
+            last_line,
         )
-        for row in status.ranks
+        for row, last_line in _ordered(status)
     ]
     if not rows:
         return rendered(head)
-    ranks = table(("Who", "Pod", "Node", "State", "Restarts", "Ended", "Last line"), rows, ("cyan",))
-    return rendered(head, "", ranks)
+    columns = ("WHO", "POD", "NODE", "STATE", "RESTARTS", "ENDED", "LAST LINE")
+    return rendered(head, "", table(columns, rows, ("cyan",), cut_last=True, left_out=("NODE", "POD")))
 
 
-def list_page(runs: Iterable[RunStatus]) -> str:
-    """A row for each run."""
-    now = time.time()
-    rows = [
-        (
-            run.name,
-            run.job,
-            run.phase.value,
-            ", ".join(filter(None, (_why(run), "expired" if run.expired(now) else ""))),
-            ranks_words(run).partition(" ")[0],  # without "ranks running", which the phase states
-            progress_words(run.progress),
-            _clock(run.created)[:-3],  # to the minute: a row must fit into a terminal
-            duration(took(run)),
-        )
-        for run in runs
-    ]
-    if not rows:
-        return "no runs are known here; start one with 'stepset run'\n"
-    return rendered(table(("Run", "Job", "Phase", "Why", "Ranks", "Progress", "Created", "Took"), rows, ("cyan",)))
+def _ordered(status: RunStatus) -> list[tuple[RankStatus, str]]:
+    """Returns the rows and their last lines: the first failure first, the last lines of the others shortened."""
+    failure = status.failure
+    first = None if failure is None else next((row for row in status.ranks if _failed_first(row, failure)), None)
+    if first is None or status.phase is Phase.SUCCEEDED:
+        return [(row, row.last_line) for row in status.ranks]
+    others = [(row, cut(row.last_line, _FOLLOW_UP)) for row in status.ranks if row is not first]
+    return [(first, first.last_line), *others]
 
 
-def _why(run: RunStatus) -> str:
-    return run.reason or (run.failure.kind.value if run.failure else "")
+def _ended(row: RankStatus) -> str:
+    """Returns how a rank ended, such as `exit code 1` or `SIGTERM`; empty while it runs."""
+    name = ended(row.exit_code, row.signal).partition("(")[2].rstrip(")")
+    return name if name not in ("", "unknown") else ended(row.exit_code, row.signal)
+
+
+def _failed_first(row: RankStatus, failure: Failure) -> bool:
+    """Whether a row is that of the rank that failed first or, if no rank is known, of its pod."""
+    return row.rank == failure.rank if failure.rank is not None else bool(row.pod) and row.pod == failure.pod
 
 
 def _clock(seconds: float) -> str:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import chop_cells
 
+from stepset.cli.output.shorten import cells, cut
 from stepset.cli.output.terminal import is_terminal, painted, wants_colour
 from stepset.printable import printable
 
-_GAP = 2
+GAP = 2
 """Spaces between columns."""
+_LEAST_LAST = 20
+"""Cells that a last column keeps which is cut; other columns are left out, then become narrower."""
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -32,29 +35,45 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row is the heading."""
+    """Rows with one cell and one style (as in `Line`) per column; with `header`, the first row is the heading.
+
+    With `cut_last`, a terminal that is too narrow shows the beginnings of the last column's cells instead of folding,
+    and leaves out the columns `left_out`, one after the other, until the last column has enough room.
+    """
 
     rows: Sequence[Sequence[str]]
     styles: Sequence[str]
     header: bool
+    cut_last: bool = False
+    left_out: Sequence[str] = ()
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = (), *, header: bool = True
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    styles: Sequence[str] = (),
+    *,
+    header: bool = True,
+    cut_last: bool = False,
+    left_out: Sequence[str] = (),
 ) -> Table:
     """Returns a plain table without the columns that are empty in every row.
 
     The first column, a name that users copy, is not folded unless the terminal is too narrow for it alone.
     """
-    cells = [[printable(cell).expandtabs() for cell in row] for row in rows]
-    used = [index for index, column in enumerate(zip(*cells, strict=True)) if any(column)]
-    shown = [[row[index] for index in used] for row in ([list(columns)] if header else []) + cells]
-    return Table(shown, [styles[index] if index < len(styles) else "" for index in used], header)
+    texts = [[printable(cell).expandtabs() for cell in row] for row in rows]
+    used = [index for index, column in enumerate(zip(*texts, strict=True)) if any(column)]
+    shown = [[row[index] for index in used] for row in ([list(columns)] if header else []) + texts]
+    last_is_cut = cut_last and bool(used) and used[-1] == len(columns) - 1
+    return Table(shown, [styles[index] if index < len(styles) else "" for index in used], header, last_is_cut, left_out)
 
 
-def rendered(*parts: str | Line | Table) -> str:
-    """Returns lines and tables as one text for this stdout, without spaces at the ends of lines."""
-    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+def rendered(*parts: str | Line | Table, wrap: bool = True) -> str:
+    """Returns lines and tables as one text for this stdout, without spaces at the ends of lines.
+
+    `wrap`: whether texts that are wider than the terminal are folded.
+    """
+    width = shutil.get_terminal_size().columns if wrap and is_terminal(sys.stdout) else None
     colour = wants_colour(sys.stdout)
     lines: list[str] = []
     for part in parts:
@@ -70,24 +89,43 @@ def rendered(*parts: str | Line | Table) -> str:
 def _table_lines(made: Table, width: int | None, colour: bool) -> Iterator[str]:
     if not made.styles:
         return
-    natural = [max(map(_width, column)) for column in zip(*made.rows, strict=True)]
-    widths = natural if width is None else _narrowed(natural, width - _GAP * (len(natural) - 1))
+    if made.cut_last and width is not None:
+        made = _with_last_cut(made, width)
+    natural = [max(map(cells, column)) for column in zip(*made.rows, strict=True)]
+    widths = natural if width is None else _narrowed(natural, width - GAP * (len(natural) - 1))
     for number, row in enumerate(made.rows):
         styles = ["bold"] * len(row) if made.header and not number else made.styles
         if widths is natural:
             yield _row(row, widths, styles, colour)
             continue
         wrapped = [list(_wrapped(cell, room)) for cell, room in zip(row, widths, strict=True)]
-        for cells in zip_longest(*wrapped, fillvalue=""):
-            yield _row(cells, widths, styles, colour)
+        for texts in zip_longest(*wrapped, fillvalue=""):
+            yield _row(texts, widths, styles, colour)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], styles: Sequence[str], colour: bool) -> str:
-    last = max((index for index, cell in enumerate(cells) if cell), default=-1)
+def _with_last_cut(made: Table, width: int) -> Table:
+    """Returns the table with the cells of its last column cut to the room that the other columns leave."""
+    for title in ("", *made.left_out):
+        if title in made.rows[0]:
+            made = _without(made, made.rows[0].index(title))
+        others = [max(map(cells, column)) + GAP for column in list(zip(*made.rows, strict=True))[:-1]]
+        if width - sum(others) >= _LEAST_LAST:
+            break
+    room = max(width - sum(others), min(_LEAST_LAST, width))
+    return replace(made, rows=[[*row[:-1], cut(row[-1], room)] for row in made.rows])
+
+
+def _without(made: Table, index: int) -> Table:
+    rows = [[*row[:index], *row[index + 1 :]] for row in made.rows]
+    return replace(made, rows=rows, styles=[*made.styles[:index], *made.styles[index + 1 :]])
+
+
+def _row(texts: Sequence[str], widths: Sequence[int], styles: Sequence[str], colour: bool) -> str:
+    last = max((index for index, text in enumerate(texts) if text), default=-1)
     parts = []
     for index in range(last + 1):
-        space = "" if index == last else " " * (widths[index] - _width(cells[index]) + _GAP)
-        parts.append(_styled(cells[index], styles[index], colour) + space)
+        space = "" if index == last else " " * (widths[index] - cells(texts[index]) + GAP)
+        parts.append(_styled(texts[index], styles[index], colour) + space)
     return "".join(parts).rstrip()
 
 
@@ -104,13 +142,13 @@ def _narrowed(natural: Sequence[int], room: int) -> Sequence[int]:
 
 def _wrapped(text: str, width: int | None) -> Iterator[str]:
     """Yields the lines of a text, none wider than `width`; longer words are folded."""
-    if width is None or _width(text) <= width:
+    if width is None or cells(text) <= width:
         yield text
         return
     line = ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
-        if _width(longer) <= width:
+        if cells(longer) <= width:
             line = longer
             continue
         if line:
@@ -118,10 +156,6 @@ def _wrapped(text: str, width: int | None) -> Iterator[str]:
         *full, line = chop_cells(word, width) or [""]
         yield from full
     yield line
-
-
-def _width(text: str) -> int:
-    return len(text) if text.isascii() else cell_len(text)
 
 
 def _styled(text: str, style: str, colour: bool) -> str:

@@ -61,8 +61,8 @@ def binary(stream: object) -> BinaryIO:
     return buffer
 
 
-def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; does nothing if the reader has closed stdout.
+def write_out(text: str) -> bool:
+    """Writes text to stdout as UTF-8; returns False if the reader has closed stdout.
 
     Raises:
         InfrastructureError: the text cannot be written for another reason.
@@ -74,9 +74,11 @@ def write_out(text: str) -> None:
         out.flush()
     except BrokenPipeError:
         close_stdout()
+        return False
     except OSError as error:
         close_stdout()
         raise InfrastructureError(f"the output cannot be written: {error.strerror or error}") from error
+    return True
 
 
 def print_message(text: str) -> None:

@@ -15,13 +15,23 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from stepset.targets.metadata import GROUP, LOST_NODE_AFTER, MIN_NODES, RANKS, SPEC_HASH, TTL, VERDICT, WORLD_SIZE
+from stepset.targets.metadata import (
+    GROUP,
+    LOST_NODE_AFTER,
+    MIN_NODES,
+    PROGRAM,
+    RANKS,
+    SPEC_HASH,
+    TTL,
+    VERDICT,
+    WORLD_SIZE,
+)
 
 Object = Mapping[str, Any]
 
 # Annotations that a status depends on. Others may be large: every object may carry 256 KiB of them.
 _ANNOTATIONS = (
-    *(GROUP, LOST_NODE_AFTER, MIN_NODES, RANKS, SPEC_HASH, TTL, VERDICT, WORLD_SIZE),
+    *(GROUP, LOST_NODE_AFTER, MIN_NODES, PROGRAM, RANKS, SPEC_HASH, TTL, VERDICT, WORLD_SIZE),
     *("jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/replicatedjob-name"),
     *("volcano.sh/job-retry-count", "volcano.sh/task-index", "volcano.sh/task-spec"),
     *("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from stepset.run_status import Progress
 from stepset.unstructured import LARGEST
-from stepset.watch.agent_events import read_events
+from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
@@ -61,6 +61,7 @@ class Reports:
     Attributes:
         progress: the merged reports of the training code.
         notes: what was reported beyond the limits and is not kept.
+        checkpoint: the checkpoint from which the last attempt continues, and when it was written; None without one.
     """
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class Reports:
         self._sources = 0
         self.progress: Progress | None = None
         self.notes: tuple[str, ...] = ()
+        self.checkpoint: tuple[str, float] | None = None
 
     def of(self, pod: str) -> PodReport | None:
         return self._pods.get(pod)
@@ -99,6 +101,7 @@ class Reports:
         report.redacted.see(events)
         for event in events:
             _take(report, event)
+            self.checkpoint = checkpoint_of(event) or self.checkpoint
 
     def prune(self, objects: RunObjects) -> None:
         """Drops the reports of pods that no status mentions, to bound the memory of a run with many restarts.

@@ -15,7 +15,8 @@ from stepset.watch.cluster.rank_rows import final_rows, rows_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
-from stepset.watch.cluster.workload import Workload
+from stepset.watch.cluster.workload import Workload, described
+from stepset.watch.present.sentences import resume_sentence
 
 POD_ENDS_TIMEOUT = 5.0
 """Seconds to wait, after a run's end, for the ends of its pods, which a busy server may report later."""
@@ -50,8 +51,9 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         created=workload.created,
         started=objects.started(workload.success),
         progress=reports.progress,
-        notes=(*_unreadable(workload), *reports.notes, *restarts_of(objects, reports)),
+        notes=(*_unreadable(workload), *reports.notes, *_resuming(workload, reports), *restarts_of(objects, reports)),
     )
+    status = described(status, workload)
     end = _end(objects, workload, pods, now)
     if end is None or (end.how == "deleted" and _terminating(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
@@ -189,6 +191,11 @@ def _unreadable(workload: Workload) -> list[str]:
         f"annotation {name} of {workload.kind} {workload.name} is invalid; it is ignored"
         for name in workload.unreadable
     ]
+
+
+def _resuming(workload: Workload, reports: Reports) -> list[str]:
+    """The checkpoint from which the run continues."""
+    return [resume_sentence(*reports.checkpoint, workload.created)] if reports.checkpoint else []
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:

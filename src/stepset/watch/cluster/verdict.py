@@ -43,6 +43,8 @@ def verdict_text(status: RunStatus) -> str:
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
     """
+    # The workload's metadata contains these, too (`workload.described`).
+    status = status.with_(program="", labels={}, namespace="")
     failure = status.failure
     if failure is not None:
         tail = tuple(line[-_TEXT:] for line in failure.tail)

@@ -13,7 +13,19 @@ from typing import Any, Literal
 
 from stepset.plan.model import NODE
 from stepset.run_status import Phase, RunStatus
-from stepset.targets.metadata import JOB, LOST_NODE_AFTER, MIN_NODES, QUEUE_LABEL, RANKS, RUN, TTL, VERDICT, WORLD_SIZE
+from stepset.targets.metadata import (
+    JOB,
+    LOST_NODE_AFTER,
+    MIN_NODES,
+    PREFIX,
+    PROGRAM,
+    QUEUE_LABEL,
+    RANKS,
+    RUN,
+    TTL,
+    VERDICT,
+    WORLD_SIZE,
+)
 from stepset.unstructured import (
     Fields,
     conditions,
@@ -77,6 +89,9 @@ class Workload:
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # group -> (first rank, ranks per pod)
     lost_after: float | None = None  # seconds after which to force-delete a lost node's pods; None: never
     ttl: float | None = None  # seconds from its end until stepset may delete it; None: never
+    program: str = ""  # what the run executes
+    labels: Mapping[str, str] = field(default_factory=dict)  # the job's labels
+    namespace: str = ""
     verdict: RunStatus | None = None  # the end of the run, if stored in an annotation and confirmed by its controller
     unconfirmed: RunStatus | None = None  # the end of the run, if stored and not yet confirmed by its controller
     unreadable: tuple[str, ...] = ()  # its annotations that cannot be read
@@ -109,6 +124,9 @@ def read_workload(data: Fields) -> Workload | None:
         ranks=ranks or {},
         lost_after=seconds(text(notes, LOST_NODE_AFTER)),
         ttl=seconds(text(notes, TTL)),
+        program=text(notes, PROGRAM),
+        labels=_own_labels(labels),
+        namespace=text(meta, "namespace"),
         unreadable=(RANKS,) if ranks is None else (),
     )
     return _with_verdict(read(common, part(data, "spec"), part(data, "status")), text(notes, VERDICT))
@@ -132,7 +150,7 @@ def _with_verdict(workload: Workload, stored: str) -> Workload:
     verdict = parse_verdict(stored)
     if verdict is None:
         return replace(workload, unreadable=(*workload.unreadable, VERDICT))
-    verdict = verdict.with_ttl(workload.ttl)
+    verdict = described(verdict.with_ttl(workload.ttl), workload)
     if not (workload.ended or workload.suspended):
         return replace(workload, unconfirmed=verdict)
     success = verdict.phase is Phase.SUCCEEDED
@@ -141,6 +159,20 @@ def _with_verdict(workload: Workload, stored: str) -> Workload:
     else:
         agreed = not success or workload.kind == "StatefulSet"
     return replace(workload, verdict=verdict) if agreed else workload
+
+
+def described(status: RunStatus, workload: Workload) -> RunStatus:
+    """Returns a status with the properties of its run that the workload's metadata contains."""
+    return status.with_(program=workload.program, labels=dict(workload.labels), namespace=workload.namespace)
+
+
+def _own_labels(labels: Fields) -> dict[str, str]:
+    """Returns the labels that neither stepset nor a controller has set."""
+    return {
+        key: value
+        for key, value in labels.items()
+        if isinstance(value, str) and not key.startswith(PREFIX) and "k8s.io/" not in key
+    }
 
 
 def combined(top: Workload, inner: Workload | None) -> Workload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 
 from stepset.printable import printable
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RunStatus, Waiting
@@ -177,3 +178,16 @@ def end_sentence(status: RunStatus, *, style: Style = str) -> str:
         why = "no process followed it to its end; look at the machine it ran on"
         return f"{subject} {style('was lost')}{after}: {why}"
     return f"{subject} {style('failed')}{after}; no reason is known"
+
+
+def resume_sentence(checkpoint: str, written: float, created: float) -> str:
+    """From which checkpoint a run continues; times are in seconds since the epoch, shown in the local time zone.
+
+    The date is left out if the checkpoint was written on the day on which the run was created.
+
+    >>> resume_sentence("step-118", 1000.0, 2000.0).rpartition(" ")[0]
+    'resuming from step-118, written'
+    """
+    at = datetime.fromtimestamp(written)
+    form = "%H:%M" if at.date() == datetime.fromtimestamp(created).date() else "%Y-%m-%d %H:%M"
+    return f"resuming from {checkpoint}, written {at:{form}}"

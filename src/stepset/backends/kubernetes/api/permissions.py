@@ -62,11 +62,16 @@ class Grant:
 
 
 def missing_permission(reply: Reply, namespace: str, grant: Grant) -> InfrastructureError:
-    """Returns the error for a reply that `lacks_permission`, with the command that grants the permission."""
+    """Returns the error for a reply that `lacks_permission`, with the command that grants the permission.
+
+    An empty namespace means all namespaces.
+    """
     message = str(reply.body.get("message", ""))
     account, _, resource, group = found.groups() if (found := _USER.search(message)) else ("", "", "", "")
-    command = grant.including(resource, group).command(namespace, _unquoted(account))
     reason = " ".join(message.split()).rstrip(".")
+    if not namespace:  # a Role grants access to one namespace
+        return InfrastructureError(f"rbac: {reason}; list the runs of one namespace instead: --namespace NAME")
+    command = grant.including(resource, group).command(namespace, _unquoted(account))
     return InfrastructureError(f"rbac: {reason}; have an administrator run: {command}")
 
 

@@ -47,8 +47,9 @@ class Resource:
     plural: str
 
     def path(self, namespace: str) -> str:
-        """Returns the path of the collection in a namespace."""
-        return f"{self.discovery}/namespaces/{namespace}/{self.plural}"
+        """Returns the path of the collection in a namespace, or in all namespaces if `namespace` is empty."""
+        place = f"/namespaces/{namespace}" if namespace else ""
+        return f"{self.discovery}{place}/{self.plural}"
 
     @property
     def discovery(self) -> str:

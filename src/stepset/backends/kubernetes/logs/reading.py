@@ -6,10 +6,14 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
+from stepset.backends.kubernetes.logs.merge import Block
 from stepset.backends.kubernetes.logs.pod_log import NOT_YET, SNAPSHOT_READ_TIMEOUT, log_path, log_query, not_shown
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.rows import rows_of
@@ -23,37 +27,58 @@ _AT_ONCE = 100
 """Pods whose logs are read at the same time; each takes a connection."""
 
 
+@dataclass
+class LogRange:
+    """The part of the pods' logs to read.
+
+    Args:
+        since: seconds since the epoch; earlier lines are not requested; None: all.
+        previous: whether to read the logs of the containers before the last restart only.
+        positions: filled with the position of each pod's log after the lines that were read, by the pod's uid.
+    """
+
+    since: float | None = None
+    previous: bool = False
+    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 async def merged_rows(
-    namespaced: NamespacedClient, pods: Sequence[LogPod], sources: frozenset[str] | None
-) -> AsyncGenerator[list[bytes], None]:
-    """Yields blocks of rows `[source] text`, merged by time, earlier attempts first.
+    namespaced: NamespacedClient,
+    pods: Sequence[LogPod],
+    sources: frozenset[str] | None,
+    wanted: LogRange | None = None,
+) -> AsyncGenerator[Block, None]:
+    """Yields blocks of rows `[source] text` with their times, merged by time, earlier attempts first.
 
     If some logs cannot be read, raises InfrastructureError after the rows of the others.
     """
     lost: list[InfrastructureError] = []
+    wanted = wanted or LogRange()
     for _, attempt in groupby(pods, key=lambda pod: pod.attempt):
         async with AsyncExitStack() as opened:
             logs = []
             for pod in attempt:
-                stamped = await opened.enter_async_context(aclosing(_stamped(namespaced, pod, lost)))
+                stamped = await opened.enter_async_context(aclosing(_stamped(namespaced, pod, lost, wanted)))
                 logs.append(await opened.enter_async_context(aclosing(rows_of(pod, stamped, sources))))
-            async for _, rows in await opened.enter_async_context(aclosing(in_groups(logs, _AT_ONCE))):
-                yield rows
+            async for block in await opened.enter_async_context(aclosing(in_groups(logs, _AT_ONCE))):
+                yield block
     if lost:
         raise lost[0]
 
 
 async def _stamped(
-    namespaced: NamespacedClient, pod: LogPod, lost: list[InfrastructureError]
+    namespaced: NamespacedClient, pod: LogPod, lost: list[InfrastructureError], wanted: LogRange
 ) -> AsyncGenerator[bytes, None]:
     """Yields one pod's log, with timestamps, up to now; adds the reason to `lost` if a part of it cannot be read."""
     cursor = LogCursor(stamped=True)
-    for previous in (True, False) if pod.restarts else (False,):
+    first = None if wanted.since is None else datetime.fromtimestamp(wanted.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    starts = (True,) if wanted.previous else (True, False) if pod.restarts else (False,)
+    for previous in starts:
         tries = 0
         while tries < _TRIES:
             error: InfrastructureError | None = None
             try:
-                async with aclosing(_blocks(namespaced, pod, cursor, previous)) as blocks:
+                async with aclosing(_blocks(namespaced, pod, cursor, previous, first)) as blocks:
                     async for block in blocks:
                         if text := cursor.feed(block):
                             tries = 0
@@ -75,13 +100,14 @@ async def _stamped(
             else:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * 0.2 * 2**tries)
         yield cursor.finish()
+    wanted.positions[pod.uid] = cursor.to_dict()
 
 
 async def _blocks(
-    namespaced: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool
+    namespaced: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool, first: str | None
 ) -> AsyncGenerator[bytes, None]:
     """Yields a response in larger pieces: the server sends 2 KiB at a time."""
-    query = log_query(pod, cursor.since, previous=previous)
+    query = log_query(pod, cursor.since or first, previous=previous)
     async with namespaced.client.stream(log_path(namespaced.namespace, pod), query, SNAPSHOT_READ_TIMEOUT) as chunks:
         block = bytearray()
         try:

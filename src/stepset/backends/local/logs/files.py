@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from stepset.backends.local.logs.times import TimeWriter
 from stepset.backends.local.private_files import open_private, write_private
 from stepset.backends.local.store import RunDir
 from stepset.regular_files import open_regular
@@ -25,7 +26,7 @@ from stepset.watch.redacted_lines import KEPT, RedactedLines
 _CHUNK = 256 * 1024
 _OPEN_FILES = 128
 _APPEND = os.O_WRONLY | os.O_APPEND
-_POLL = 0.1
+POLL = 0.1
 """Seconds between two reads of a log that is being followed."""
 
 
@@ -35,6 +36,7 @@ class Recorder:
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self._log = open_private(run.log, _APPEND)
+        self._times = TimeWriter(run)
         self._files: OrderedDict[str, int] = OrderedDict()
         self._tails: dict[str, deque[bytes]] = {}
         self._redacted = RedactedLines()
@@ -56,6 +58,7 @@ class Recorder:
                 self._parted = True
                 write_private(self._run.parts, b"")  # before readers can see the first part
             if batch.shown:
+                self._times.before(len(batch.shown))
                 _write_all(self._log, batch.shown)
             for source, pieces in batch.raw.items():
                 _write_all(self._file(source), b"".join(pieces))
@@ -86,12 +89,17 @@ class Recorder:
         lines = self._tails.get(source)
         return self._redacted.shown(source, lines[-1]) if lines else ""
 
-    def forget(self) -> None:
-        """Drops the last lines, because a new attempt begins."""
+    def begin_attempt(self) -> None:
+        """Records that a new attempt begins, and drops the last lines of the previous one."""
+        try:
+            self._times.begin_attempt()
+        except OSError as error:
+            self.broken = self.broken or error
         self._tails.clear()
         self._redacted.clear()
 
     def close(self) -> None:
+        self._times.close()
         for fd in (self._log, *self._files.values()):
             with suppress(OSError):
                 os.close(fd)
@@ -119,26 +127,26 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def read_lines(
-    run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
+    run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = POLL
 ) -> Iterator[list[LogLine]]:
     """Yields the lines of a run, or of `sources` only, in blocks, in the order in which they were printed.
 
     `follow` continues until the run is over, with empty blocks while the run prints nothing, so that callers can stop.
     """
     splitter, joiner = Splitter("log"), Joiner()
-    for chunk in _chunks(run, follow, poll):
-        batch = splitter.feed(chunk if sources is None else _only(chunk, sources))
+    for chunk in chunks(run, follow, poll):
+        batch = splitter.feed(chunk if sources is None else only(chunk, sources))
         yield list(log_lines(joiner.join(batch.lines)))
     yield list(log_lines(joiner.join(splitter.finish().lines)))
 
 
 def copy_lines(
-    run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = _POLL
+    run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = POLL
 ) -> None:
     """Writes the lines of `read_lines` as `[source] text`, bytes unchanged; faster, because it parses few lines."""
     splitter, joiner, parted = Splitter("log"), Joiner(), False
-    for chunk in _chunks(run, follow, poll):
-        kept = chunk if sources is None else _only(chunk, sources)
+    for chunk in chunks(run, follow, poll):
+        kept = chunk if sources is None else only(chunk, sources)
         # Only lines in parts have to be parsed, and only if there are any.
         parted = parted or run.parts.exists()
         if not joiner.waiting and not (parted and b"+] " in kept):
@@ -151,19 +159,21 @@ def copy_lines(
     out.flush()
 
 
-def _only(chunk: bytes, sources: frozenset[str]) -> bytes:
+def only(chunk: bytes, sources: frozenset[str]) -> bytes:
+    """Returns the whole lines of a chunk that are of `sources`."""
     if not sources:
         return b""
     heads = b"|".join(re.escape(s.encode()) for s in sorted(sources))
     return b"".join(re.findall(rb"^\[(?:%s)\+?\] .*\n" % heads, chunk, re.MULTILINE))
 
 
-def _chunks(run: RunDir, follow: bool, poll: float) -> Iterator[bytes]:
-    """Yields the log in chunks of whole lines; after the end of a run, also an incomplete last line.
+def chunks(run: RunDir, follow: bool, poll: float = POLL, start: int = 0) -> Iterator[bytes]:
+    """Yields the log from the byte `start` on in chunks of whole lines; after the run's end, also an incomplete line.
 
     Yields empty chunks while the run prints nothing.
     """
     with open_regular(run.log) as file:
+        file.seek(start)
         rest = b""
         over = not follow
         while True:

@@ -1,0 +1,40 @@
+"""Shortens text to a number of cells of a terminal; a shortened text contains one `…`. Pure."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+
+_CUT = "…"
+
+
+def cells(text: str) -> int:
+    """Returns the width of a text in a terminal; a wide character takes two cells."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """Returns the beginning of a text that is wider than `width`.
+
+    >>> cut("ValueError: bad batch", 12), cut("short", 12)
+    ('ValueError:…', 'short')
+    """
+    if cells(text) <= width:
+        return text
+    return (_fitting(text, max(0, width - 1)).rstrip() + _CUT) if width > 0 else ""
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Returns the beginning and the end of a text that is wider than `width`.
+
+    >>> cut_middle("train.py --epochs 30 --lr 0.1", 20)
+    'train.py --e…-lr 0.1'
+    """
+    if cells(text) <= width:
+        return text
+    head = max(0, width - 1) * 2 // 3  # the program's name says more than its last argument
+    tail = _fitting(text[::-1], max(0, width - 1 - head))[::-1]
+    return f"{_fitting(text, head).rstrip()}{_CUT}{tail.lstrip()}" if width > 0 else ""
+
+
+def _fitting(text: str, width: int) -> str:
+    return text[:width] if text.isascii() else set_cell_size(text, width).rstrip(" ")

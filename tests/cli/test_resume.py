@@ -1,0 +1,176 @@
+"""Checkpoints of earlier runs: `stepset run --resume` and `--fresh`, and how long runs are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from stepset.backends.local.store import RunStore
+from stepset.run_status import Phase, RunStatus
+from stepset.spec import TrainingJob
+from tests.cli.conftest import Cli, CommandResult
+from tests.waiting import until
+
+pytestmark = pytest.mark.local
+
+SCRIPT = """
+import json, os, pathlib, sys, time
+
+directory = pathlib.Path(os.environ["STEPSET_CHECKPOINT_DIR"])
+begin, attempt = os.environ.get("STEPSET_RESUME_FROM"), os.environ["STEPSET_ATTEMPT"]
+if os.environ["RANK"] == "0":
+    (directory / f"step-{len(list(directory.iterdir()))}").write_text("")
+    found = {"from": begin, "attempt": attempt, "args": sys.argv[1:]}
+    pathlib.Path(os.environ["STEPSET_RESULT_FILE"]).write_text(json.dumps(found))
+    if attempt == "0" and sys.argv[1:] == ["fail"]:
+        sys.exit(1)
+if sys.argv[1:] == ["wait"]:
+    time.sleep(600)
+"""
+FLAGS = ("-n", "2", "--set", "framework.launcher=none", "--checkpoint-dir", "ckpt")
+
+
+@pytest.fixture
+def stepset(cli: Cli, tmp_path: Path) -> Cli:
+    """The command line in a directory with a script."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return cli
+
+
+def result(done: CommandResult) -> dict[str, object]:
+    """The result of a run that was started with `-o json`."""
+    assert done.code == 0, done.err
+    found: dict[str, object] = json.loads(done.out)["result"]
+    return found
+
+
+def test_a_second_run_continues_from_the_checkpoint_and_says_from_which(stepset: Cli, tmp_path: Path) -> None:
+    first = stepset("run", "train.py", *FLAGS, "-o", "json")
+    assert result(first)["from"] is None
+    assert "resuming" not in first.err
+    written = (tmp_path / "ckpt" / "step-0").stat().st_mtime
+    second = stepset("run", "train.py", *FLAGS, "-o", "json")
+    assert result(second) == {"from": str(tmp_path / "ckpt"), "attempt": "0", "args": []}
+    note = f"resuming from step-0, written {time.strftime('%H:%M', time.localtime(written))}"
+    assert f"stepset: note: {note}\n" in second.err
+    assert note in json.loads(second.out)["notes"]
+
+
+def test_a_fresh_run_ignores_the_checkpoint_keeps_it_and_restarts_from_its_own(stepset: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "old").touch()
+    fresh = stepset("run", "train.py", *FLAGS, "--fresh", "-o", "json")
+    assert result(fresh)["from"] is None
+    assert {path.name for path in (tmp_path / "ckpt").iterdir()} == {"old", "step-1"}
+    again = stepset("run", "train.py", *FLAGS, "--fresh", "--max-restarts", "1", "-o", "json", "--", "fail")
+    assert (result(again)["attempt"], result(again)["from"]) == ("1", str(tmp_path / "ckpt"))
+    assert "resuming from step-2, " in again.err
+
+
+def test_resume_continues_a_run_with_its_job_and_the_next_attempt(
+    stepset: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stepset("run", "train.py", *FLAGS, "--", "fail").code == 1
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the paths of the job stay relative to its own directory
+    last = stepset("run", "--resume", "-o", "json")
+    assert result(last) == {"from": str(tmp_path / "ckpt"), "attempt": "1", "args": ["fail"]}
+    assert "stepset: continuing run train-" in last.err
+    name = json.loads(last.out)["name"]
+    for words in ((name,), ("train",)):
+        assert stepset("run", "--resume", *words).code == 0
+    changed = stepset("run", "--resume", "train", "-o", "json", "--", "other")
+    assert result(changed) == {"from": str(tmp_path / "ckpt"), "attempt": "4", "args": ["other"]}
+    monkeypatch.chdir(tmp_path)
+    of_script = stepset("run", "train.py", *FLAGS, "--resume", "-o", "json")
+    assert result(of_script) == {"from": str(tmp_path / "ckpt"), "attempt": "5", "args": []}
+
+
+def test_a_run_that_is_not_over_is_not_continued(stepset: Cli) -> None:
+    name = stepset("run", "-d", "train.py", *FLAGS, "--", "wait").out.strip()
+    try:
+        assert until(lambda: "Running" in stepset("status", name).out)
+        refused = stepset("run", "--resume", name)
+        assert (refused.code, len(refused.errors)) == (2, 1)
+        assert f"run {name} is not over: Running; stop it first: stepset cancel {name}" in refused.err
+        kept = stepset("delete", name)
+        assert (kept.code, kept.out) == (2, "")
+        assert f"{name}: the run is not over: Running; stop it first: stepset cancel {name}" in kept.err
+    finally:
+        assert stepset("cancel", name, "--now").code == 0
+    assert stepset("delete", name).out == f"{name}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (("run", "--resume"), "--resume: there is no run in "),
+        (("run", "--resume", "nope"), "nope: no such run, and no run of a job of that name"),
+        (("run", "train.py", "--resume"), "train: no such run, and no run of a job of that name"),
+        (("run", "train.py", "--resume", "--fresh"), "--fresh: --resume continues from the checkpoint; leave one"),
+    ],
+)
+def test_what_cannot_be_continued_is_bad_input(stepset: Cli, argv: tuple[str, ...], error: str) -> None:
+    refused = stepset(*argv)
+    assert (refused.code, refused.out, len(refused.errors)) == (2, "", 1)
+    assert refused.err.startswith(f"stepset: {error}")
+
+
+def ended(name: str, *, days: float, ttl: str | None = None) -> None:
+    """Creates the directory of a run that ended some days ago."""
+    at = time.time() - days * 86_400
+    status = RunStatus(name, "job", "local", phase=Phase.SUCCEEDED, created=at - 1, finished=at)
+    _, lock = RunStore(Path(os.environ["STEPSET_HOME"])).create(status, TrainingJob(command=["true"], ttl=ttl))
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("keep", "deleted"),
+    [(None, {"old"}), ("never", set()), ("1h", {"old", "recent"}), ("60d", set())],
+)
+def test_the_directories_of_ended_runs_are_deleted_after_30_days(
+    stepset: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str | None, deleted: set[str]
+) -> None:
+    if keep is not None:
+        monkeypatch.setenv("STEPSET_KEEP_RUNS", keep)
+    ended("old", days=31)
+    ended("recent", days=29)
+    ended("asked", days=90, ttl="100d")
+    assert set(stepset("prune", "--dry-run").out.split()) == deleted
+    assert stepset("run", "train.py", *FLAGS).code == 0  # the start of a run deletes them
+    left = {path.name for path in (tmp_path / "home" / "runs").iterdir()}
+    assert {"old", "recent", "asked"} - left == deleted
+    assert (tmp_path / "ckpt" / "step-0").exists()
+
+
+def test_how_long_runs_are_kept_must_be_a_duration(stepset: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSET_KEEP_RUNS", "soon")
+    refused = stepset("run", "train.py")
+    assert (refused.code, len(refused.errors)) == (2, 1)
+    assert refused.err.startswith("stepset: STEPSET_KEEP_RUNS: 'soon' is not a duration")
+
+
+def test_checkpoints_are_not_written_where_runs_are_deleted(stepset: Cli, tmp_path: Path) -> None:
+    inside = tmp_path / "home" / "runs" / "train-1" / "ckpt"
+    refused = stepset("run", "train.py", "--checkpoint-dir", str(inside))
+    assert (refused.code, len(refused.errors)) == (2, 1)
+    assert refused.err.startswith(f"stepset: checkpoint_dir: {inside} is within ")
+    assert not inside.exists()
+
+
+def test_delete_takes_names_of_runs_only_and_deletes_all_or_nothing(stepset: Cli) -> None:
+    ended("one", days=1)
+    ended("two", days=2)
+    dry = stepset("delete", "one", "two", "--dry-run")
+    assert (dry.code, dry.out, dry.err) == (0, "one\ntwo\n", "stepset: would delete 2 runs\n")
+    of_job = stepset("delete", "one", "job")
+    assert (of_job.code, of_job.out) == (2, "")
+    assert of_job.err == "stepset: job: no such run; it is the name of a job, whose newest run is one\n"
+    assert stepset("delete", "one", "nope").code == 2
+    assert stepset("list", "-o", "name").out == "one\ntwo\n"
+    assert stepset("delete", "one", "two", "one").out == "one\ntwo\n"
+    assert stepset("list", "-o", "name").out == ""
