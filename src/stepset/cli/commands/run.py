@@ -48,6 +48,9 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="On a cluster: print the run's name and return at once.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="After a failure, also show the lines of launchers and stopped ranks.")
+    ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
     ] = "text",
@@ -85,7 +88,7 @@ def run(
     backend = backend_args.open_backend(flags=flags, target=kind, sources=sources, **timeouts)
     if detach:
         return _submit(args, backend)
-    status = _run(args, backend, backend_args, lines_to_stderr=output == "json")
+    status = _run(args, backend, backend_args, lines_to_stderr=output == "json", verbose=verbose)
     if output == "json":
         from stepset.cli.output.formats import as_json
         from stepset.cli.output.terminal import write_out
@@ -110,7 +113,9 @@ def _submit(args: JobArgs, backend: Backend) -> int:
     return 0
 
 
-def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_stderr: bool) -> RunStatus:
+def _run(
+    args: JobArgs, backend: Backend, backend_args: BackendArgs, *, lines_to_stderr: bool, verbose: bool
+) -> RunStatus:
     """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
     from stepset.cli.arguments.job_input import read_job
@@ -137,6 +142,7 @@ def _run(args: JobArgs, backend: Backend, backend_args: BackendArgs, lines_to_st
         lines_terminal=is_terminal(lines),
         messages_terminal=is_terminal(sys.stderr),
         colour=wants_colour(lines),
+        verbose=verbose,
         on_write_error=requests.add,
     )
     with display, on_signals(_STOP_SIGNALS, lambda _: _on_signal(requests, display)):
