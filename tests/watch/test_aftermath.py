@@ -88,6 +88,17 @@ class TestAfterAnErrorOfOneRank:
         run.end()
         assert run.marked == [f"rank 0: {TRACEBACK}", f"rank 0: {PEER}"]
 
+    def test_lines_of_launchers_between_a_traceback_and_the_report_of_the_failure_are_marked(self) -> None:
+        run = Run()
+        run.print("node 0", "before")
+        run.print("rank 1", TRACEBACK, "ValueError: bad batch")
+        run.print("node 0", "closing signal SIGTERM")
+        run.event(1, "exited", exit_code=1)
+        run.print("node 0", "ChildFailedError")
+        run.end()
+        assert run.shown == ["node 0: before", f"rank 1: {TRACEBACK}", "rank 1: ValueError: bad batch"]
+        assert run.marked == ["node 0: closing signal SIGTERM", "node 0: ChildFailedError"]
+
     def test_in_one_chunk_lines_before_the_failure_are_shown_and_later_ones_are_marked(self) -> None:
         run = Run()
         failed = {"event": "failed", "rank": 0, "exit_code": 1, "error": "ValueError: x", "at": 1}

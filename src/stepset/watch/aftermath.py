@@ -73,9 +73,11 @@ class Aftermath:
         if not attempt.explained:
             if source in attempt.ranks and (TRACEBACK in line.text or source in self._sources):
                 return self._hold(line, now)
+            if self._held and _LAUNCHER.match(source):
+                return self._hold(line, now)
         elif attempt.omits and pod in attempt.pods:
             if _LAUNCHER.match(source):
-                return [replace(line, aftermath=True)]
+                return [replace(each, aftermath=True) for each in (*self._release(source), line)]
             if source in attempt.ranks and source not in attempt.failed_first and source not in attempt.completed:
                 return self._hold(line, now)
         return [*self._release(source), line]
@@ -105,7 +107,8 @@ class Aftermath:
         while self._held and (self._held[0][0] <= before or len(self._held) > _LINES or self._characters > _CHARACTERS):
             line = self._held.popleft()[1]
             self._count(line, -1)
-            found.append(self._marked(line, line.source in self._attempt.ended))
+            over = line.source in self._attempt.ended or bool(_LAUNCHER.match(line.source))
+            found.append(self._marked(line, over))
         return found
 
     def end_attempt(self) -> list[LogLine]:
