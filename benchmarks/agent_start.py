@@ -1,4 +1,4 @@
-"""The start time of the agent, against that of the single source file that it was before it became a package."""
+"""The start time of the agent, compared with that of its earlier version, which was a single source file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ _ENV = {name: value for name, value in os.environ.items() if not name.startswith
 
 
 def rows(runs: int = 20) -> list[Row]:
-    """Returns one row per mode: `run`, `run` of a launcher in a new pod, `rank` from the file, `rank` from the copy."""
+    """Returns one row per mode.
+
+    The modes are `run`, `run` with a launcher in a new pod, `rank` from the agent's file, and `rank` from the compiled
+    copy of the file.
+    """
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours", "agent.py"), Path(directory, "theirs", "agent.py")
         before = subprocess.run(["git", "-C", ROOT, "show", BEFORE], capture_output=True, check=True).stdout

@@ -106,7 +106,7 @@ class FakeRuns:
 
     @contextmanager
     def counted(self) -> Iterator[EventCount]:
-        """Counts the watch events of the namespace's pods; each JobSet's own end is one more event."""
+        """Counts the watch events of the namespace's pods. The end of each JobSet, one more event, is not counted."""
         count = EventCount(self.server, _PODS.format(self.namespace))
         try:
             yield count

@@ -89,7 +89,10 @@ def _measured(cluster: Cluster, runs: int) -> list[Row]:
             _run_both(settings)
         ours, theirs = (_ends(directory, way, pods[way], complete[way]) for way in WAYS)
     late, ratio = (_median(ours, figure) / _median(theirs, figure) for figure in ("late", "finished"))
-    text = f"{late:.2f} x, {ratio:.2f} x from the ranks' own ends on: {_words(ours)} against {_words(theirs)}"
+    text = (
+        f"{late:.2f} x since the server reported the pods' ends, {ratio:.2f} x since the ranks ended:"
+        f" {_words(ours)} against {_words(theirs)}"
+    )
     return [Row(WHAT, text, BUDGET, late <= 1 / 10)]
 
 

@@ -1,4 +1,4 @@
-"""The time from SIGTERM to the end of a Kubeflow step, in which it suspends its run; argoexec kills it after a second.
+"""The time that a Kubeflow step needs after SIGTERM to suspend its run and to end. argoexec kills it after a second.
 
 Needs KFP's environment: .venvs/kfp/bin/python -m benchmarks interrupts
 """

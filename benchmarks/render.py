@@ -1,9 +1,9 @@
 """Rendering a JobSet against TorchX's dry run of a similar job, and by the number of nodes.
 
-Both start from the job's arguments and end with the objects of Kubernetes, of a job whose code is in its image: TorchX
-ships no code. What stepset does in addition is included: it checks the job. A script that stepset reads and ships is
-measured too. TorchX is installed into an environment of its own, .venvs/torchx, because its requirements conflict with
-stepset's; the interpreter is the same.
+Both measurements start with the job's arguments and end with the Kubernetes objects. The job's code is in its image,
+because TorchX ships no code. The time of stepset includes the validation of the job. A job with a script that stepset
+reads and ships is measured, too. TorchX is installed into an environment of its own, .venvs/torchx, because its
+requirements conflict with stepset's; the interpreter is the same.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def _cpu(*command: str, runs: int = 7) -> float:
 
 
 def rows() -> list[Row]:
-    """Returns CPU seconds of new processes; those of imports exclude an empty process."""
+    """Returns the CPU seconds of new processes; for imports, less the CPU seconds of a process that imports nothing."""
     python = str(BIN / "python")
     empty = _cpu(python, "-c", "pass")
     bare = _cpu(python, "-c", "import stepset") - empty

@@ -91,7 +91,7 @@ class Recording:
 
 
 def rows(count: int = COUNT) -> Iterator[Row]:
-    """Yields four rows, each as soon as it is known: on a slow machine the ends of the runs take longest."""
+    """Yields four rows, each as soon as it is known, because the last one waits until all runs have ended."""
     what = ((TRIGGER, BUDGET), (CLIENT, ""), (LIST, ""), (ENDS, ""))
     return with_cluster(lambda cluster: _measured(cluster, count), *what)
 

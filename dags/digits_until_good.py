@@ -73,7 +73,9 @@ def digits_until_good() -> None:
             retries=1,
         )
 
-    loop = attempts.partial(directory=prepare()).loop(max_iterations=6, until=good_enough)
+    prepared = prepare()
+    loop = attempts.partial(directory=prepared).loop(max_iterations=6, until=good_enough)
+    prepared >> loop  # Airflow 3.4.0 does not derive this from the argument of a loop
 
     @task
     def report(results: list[dict[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """Checks the packages of lock files for known vulnerabilities, with pip-audit and OSV (`make audit`).
 
-pip-audit leaves out requirements whose marker does not hold on this machine, and reports success for what it could not
-audit unless the collection fails. This program therefore removes the markers, and fails if the report does not contain
+pip-audit leaves out requirements whose marker does not hold on this machine. It also reports success if it has skipped
+a package. This program therefore removes the markers, and fails if the report does not contain
 every package. OSV has no list of all packages: a name that it does not know has no known vulnerabilities.
 
 Exit codes: 0 no known vulnerability, 1 at least one, 2 a package could not be audited.

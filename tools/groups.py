@@ -109,7 +109,13 @@ GROUPS = (
     ),
     Group("kfp", "Kubeflow Pipelines", "kfp and not cluster", environment="kfp", paths="tests/kfp", workers=2),
     Group("kubernetes30", "The oldest kubernetes package", "not cluster", environment="kfp", paths="tests/kubernetes"),
-    Group("kubernetes37", "The newest one", "not cluster", environment="kubernetes37", paths="tests/kubernetes"),
+    Group(
+        "kubernetes37",
+        "The newest kubernetes package",
+        "not cluster",
+        environment="kubernetes37",
+        paths="tests/kubernetes",
+    ),
     Group(
         "frameworks",
         "A real training with each framework",

@@ -52,8 +52,8 @@ needs quotes there if YAML or JSON would change it, and is an error without them
 | `8`, `0.5`, `1e3` in YAML | the same text | unchanged |
 
 On a command line the quotes must reach stepset: `--set 'env.VERSION="1.10"'`, or `--env VERSION=1.10`. A field that is
-a number, such as `num_nodes`, takes no octal number and no base 60. A command or `args` in one text is an error that
-shows the list of its words.
+a number, such as `num_nodes`, takes no octal number and no base 60. `command` and `args` must be lists; the error for a
+text shows the list to write instead.
 
 Three pages contain details of these fields. [Shipped code](security.md#shipped-code) states which files of `code` are
 not shipped, and which are errors. [Secrets](security.md#secrets) states which values of Secrets stepset does not
@@ -74,9 +74,10 @@ character; the first row that matches a name applies.
 
 Without an accelerator `auto` is the number of CPUs, rounded up, for torch, torchtune, and deepspeed without mpirun, and
 1 for the other frameworks. JAX runs one process per node, whatever the node's devices are; `plain` runs one for `auto`.
-If a pod requests devices of several kinds, whole devices count before shares, then names with "gpu" before others, then
-the alphabetically first name; two MIG profiles, or MIG devices beside GPUs, are an error. `stepset explain` states the
-applied rule. For GPUs torchrun counts the devices itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
+If a pod requests devices of several kinds, only one kind counts. Whole devices take precedence over shares; among
+equals, names with "gpu" take precedence over others; then the alphabetically first name counts. Two MIG profiles, or
+MIG devices beside GPUs, are an error. `stepset explain` states the applied rule. For GPUs torchrun counts the devices
+itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
 
 Kubernetes accepts only whole numbers of these resources, and only if request and limit are equal. `limits` alone set
 the requests, too; `requests` alone are an error.
@@ -101,7 +102,7 @@ _FURTHER_DEVICES = (
         "an error, if nothing else requests a device: give a number, or cpu",
         "Kubernetes, Dynamic Resource Allocation",
     ),
-    ("any other name", "nothing that counts", "as if it were not requested", ""),
+    ("any other name", "not an accelerator", "the same as without this resource", ""),
 )
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [

@@ -50,7 +50,8 @@ class _Outcomes:
             self._passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        # With workers, pytest may run the other files if one cannot be collected, and exits with the code of failures.
+        # With workers, pytest may run the other files although one cannot be collected. Its exit code is then that of
+        # failed tests, so the file counts as a failed test.
         if report.failed:
             self._failed[report.nodeid] = None
 

@@ -1,7 +1,8 @@
 """Finds the CPython interpreters of this machine that tests can use.
 
-`make setup-oldest` and `make setup-newest` create environments with the oldest and the newest one for the core;
-tests/agent runs the agent with the oldest one for the agent. `python3 tools/pythons.py newest` prints a path.
+`make setup-oldest` and `make setup-newest` create environments for the core with the oldest and the newest interpreter
+that the core supports. tests/agent runs the agent with the oldest one that the agent supports.
+`python3 tools/pythons.py newest` prints a path.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ def _document(locks: Sequence[Path]) -> dict[str, Any]:
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--spec-version", "1.6"]
     command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", *options, "-"]
     text = "".join(lock.read_text() for lock in locks)
-    # The options of pip, which its environment variables set, would become part of the document.
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT)
     document: dict[str, Any] = json.loads(done.stdout)
     return document

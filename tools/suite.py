@@ -143,8 +143,8 @@ def counted(shared: Path, seconds: float) -> str:
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
     """Returns the lanes, which run in parallel: the groups of each, and their cluster. The first lane needs no cluster.
 
-    If all groups need a cluster, the first lane is that of the first cluster: a group that runs alone uses the cluster
-    that is up.
+    If all groups need a cluster, the first lane is that of the first cluster. The clusters of the result are numbered
+    from 0, so that a group that runs alone uses the cluster that is running.
     """
     lanes: dict[int | None, list[Group]] = {}
     for group in groups:
@@ -222,7 +222,8 @@ def _run_into(path: str, groups: Sequence[Group], run: Run) -> None:
 def run_groups(groups: Sequence[Group], run: Run) -> int:
     """Runs groups one after the other, all on the same cluster if they need one; then retries.
 
-    Returns 0 if every test has passed, else 1; raises StopError after the first group for which it applies.
+    Returns 0 if every test has passed, else 1. Raises StopError after a group that could not be run, or of which very
+    many tests failed.
     """
     try:
         with ExitStack() as cluster:

@@ -1,7 +1,7 @@
 """Runs a command and prints, as JSON, its wall and CPU seconds and its peak memory in KiB.
 
-The kernel counts the memory of the process that starts a command as the command's until it executes (Linux fs/exec.c,
-exec_mmap), so a small process must start it.
+Before a new process executes the command, it has the memory of the process that started it, and the kernel includes
+that in the command's peak memory (Linux fs/exec.c, exec_mmap). Therefore a small process must start the command.
 """
 
 import json

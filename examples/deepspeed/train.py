@@ -21,8 +21,8 @@ DIGITS = Path(find_spec("sklearn").origin).with_name("datasets") / "data/digits.
 
 
 def set_launcher_variables() -> None:
-    """Sets the variables of other launchers under mpirun. DeepSpeed treats processes of one host name as one node,
-    and refuses to start in a local run, where all simulated nodes share the host name."""
+    """Sets the variables that mpirun does not set, but other launchers do. DeepSpeed would otherwise treat processes
+    with the same host name as one node, and refuse to start in a local run, where all nodes have the same name."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
-    # Without strict=True, ranks that do not find each other train independently in every process.
+    # Without strict=True, each rank trains alone if the ranks do not find each other.
     ring = "MLX_HOSTFILE" in os.environ
     mpi = "OMPI_COMM_WORLD_SIZE" in os.environ
     world = mx.distributed.init(strict=ring or mpi, backend="ring" if ring else "mpi" if mpi else "any")

@@ -3,7 +3,7 @@
 framework: {kind: torchtune, recipe: recipe.py, config: config.yaml}
 args: [steps=60]          # any entry of the config can be overridden
 
-TorchTune's own recipes need a GPU and a model from a hub; this one shows the same way of starting on any machine.
+TorchTune's own recipes need a GPU and a model from a hub. This recipe is started in the same way, and needs neither.
 """
 
 import json

@@ -98,8 +98,8 @@ def __getattr__(name: str) -> Any:
 class Region:
     """The place of a task instance that Airflow 3.4 created at run time: in a loop, or in a mapped task's expansion.
 
-    models/dynamic_region.py: `index` is the loop's iteration, counted from 0, or the map index. The region of the
-    iterations from the second on is another one after a user has cleared the decision to continue the loop.
+    models/dynamic_region.py: `index` is the loop's iteration, counted from 0, or the map index. After a user has
+    cleared the decision to continue the loop, the iterations from the second on are in another region than before.
     """
 
     id: str
@@ -145,8 +145,8 @@ def finished_state(ti: Any, region: Region) -> str | None:
 def is_latest_try(ti: Any) -> bool:
     """Returns whether a trigger's task instance still is a try that Airflow intends to continue.
 
-    It is not after a user has cleared or deleted it. Blocks until Airflow answers, and raises other errors of the
-    request. Only a triggerer of Airflow 3.4 can call it, in the context of the trigger.
+    Returns False after a user has cleared or deleted the task instance. Blocks until Airflow answers, and raises other
+    errors of the request. Only a triggerer of Airflow 3.4 can call it, in the context of the trigger.
     api_fastapi/execution_api/routes/xcoms.py, _resolve_trigger_token: other tries must not read XComs.
     """
     from airflow.sdk.exceptions import AirflowRuntimeError

@@ -50,7 +50,7 @@ class BadInputError(StepsetError):
 
     def __init__(self, *problems: str, where: str = "") -> None:
         more = len(problems) - _SHOWN
-        last = (f"{more} further problems; fix the others first",) if more > 0 else ()
+        last = (f"{more} further problems are not shown; fix the problems above first",) if more > 0 else ()
         self.problems = (*map(_shortened, problems[:_SHOWN]), *last)
         self.where = where
         place = f"{_shortened(where)}: " if where else ""

@@ -22,7 +22,7 @@ _UNSAFE = re.compile(
     "\xad\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # without a width
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
     "\ud800-\udfff]"  # surrogates: bytes that could not be decoded
-    # The joiners of Arabic, Indic scripts, Mongolian and emoji, at other places.
+    # The joiners of Arabic, Indic scripts, Mongolian and emoji, unless they are between two characters of _JOINABLE.
     f"|(?<![{_JOINABLE}])[\u180e\u200c\u200d]|[\u180e\u200c\u200d](?![{_JOINABLE}])"
 )
 _SEQUENCE = re.compile(  # ECMA-48
@@ -71,7 +71,7 @@ def printable_json(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Returns a line that a program printed as a terminal would finally show it, with its colours.
+    """Returns a line of a program's output in the form that a terminal would finally show, with its colours.
 
     A progress bar overwrites its line with carriage returns, so only what it wrote last is kept. Control sequences
     other than colours are removed, because they would affect the lines of other ranks; colours end with the line.

@@ -111,7 +111,7 @@ class Failure:
         tail: the last lines of the process.
         events: relevant cluster events.
         restarts: gang restarts before this failure.
-        aftermath: sources that ended as a consequence.
+        aftermath: the sources (as in RankStatus) of the processes that ended because of this failure.
     """
 
     kind: FailureKind
@@ -165,8 +165,8 @@ class RunStatus:
         world_size: planned ranks, if known.
         trouble: the problem that blocks the run, as the failure that it would cause; None once the run is over.
         waiting: the queue in which the run waits; None if it is not queued.
-        expires: when the run's `ttl` after its end is over, from which time on `stepset prune` deletes it; None while
-            it runs, without a ttl, and where the cluster deletes it.
+        expires: the time from which `stepset prune` deletes the run: its `ttl` after its end. None until the run is
+            over, if it has no ttl, and if the cluster deletes it.
     """
 
     name: str
@@ -219,7 +219,7 @@ class RunStatus:
         return status
 
     def with_ttl(self, ttl: float | None) -> RunStatus:
-        """Returns the status with `expires`, the end of a ttl in seconds; None: the run does not expire."""
+        """Returns the status with `expires`: `ttl` seconds after the run's end; None without a ttl or an end."""
         over = self.phase.final and self.finished is not None and ttl is not None
         return replace(self, expires=self.finished + ttl if over else None)  # type: ignore[operator]  # checked above
 

@@ -25,7 +25,7 @@ OPEN_MPI = {
 MPICH = {"HYDRA_LAUNCHER": "ssh", "HYDRA_IFACE": "lo"}
 
 
-class Cluster:
+class MpiPods:
     """Two nodes and a launcher on this machine."""
 
     def __init__(self, kind: str, directory: Path, nodes: list[Running]) -> None:
@@ -66,8 +66,8 @@ class Cluster:
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster of each MPI that is installed."""
+def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
+    """The agents of two nodes, for each MPI that is installed."""
     if not shutil.which(f"mpirun.{request.param}"):
         pytest.skip(f"{request.param} is not installed")
     with ExitStack() as stack:
@@ -80,34 +80,34 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
             nodes.append(stack.enter_context(Pod(directory).start(serve=serve, group="node", env=env)))
         for node in nodes:
             node.wait_for_line(b'"ready"')
-        yield Cluster(request.param, tmp_path, nodes)
+        yield MpiPods(request.param, tmp_path, nodes)
 
 
-def test_ranks_run_on_the_nodes_and_the_launcher_gets_the_result(cluster: Cluster) -> None:
-    ended = cluster.run('echo "hello from a rank"; echo 5 > $STEPSET_RESULT_FILE')
+def test_ranks_run_on_the_nodes_and_the_launcher_gets_the_result(pods: MpiPods) -> None:
+    ended = pods.run('echo "hello from a rank"; echo 5 > $STEPSET_RESULT_FILE')
     assert (ended.exit_code, ended.log) == (0, b"5\n")
     assert ended.event("result")["result"] == 5
-    first, second = cluster.end_nodes()
+    first, second = pods.end_nodes()
     assert [first.lines(f"rank {n}") for n in (0, 1)] == [[b"hello from a rank"]] * 2
     assert [second.lines(f"rank {n}") for n in (2, 3)] == [[b"hello from a rank"]] * 2
 
 
-def test_a_rank_that_exits_with_a_code_is_reported(cluster: Cluster) -> None:
+def test_a_rank_that_exits_with_a_code_is_reported(pods: MpiPods) -> None:
     script = "r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; [ $r = 3 ] && { echo 'ValueError: bad'; exit 7; }; exec sleep 1000"
-    ended = cluster.run(script)
+    ended = pods.run(script)
     assert ended.exit_code != 0
     assert (ended.verdict["rank"], ended.verdict["exit_code"]) == (3, 7)
     assert ended.verdict["error"] == "ValueError: bad"
 
 
-def test_too_few_ranks_are_reported(cluster: Cluster) -> None:
-    ended = cluster.run("true", world_size=5)
+def test_too_few_ranks_are_reported(pods: MpiPods) -> None:
+    ended = pods.run("true", world_size=5)
     assert (ended.exit_code, ended.verdict["kind"]) == (71, "Rendezvous")
 
 
-def test_lines_of_pods_without_agent_pass_through_mpirun_unbroken(cluster: Cluster) -> None:
+def test_lines_of_pods_without_agent_pass_through_mpirun_unbroken(pods: MpiPods) -> None:
     text = "x" * 1500
-    ended = cluster.run(f"i=0; while [ $i -lt 100 ]; do echo $i {text}; i=$((i+1)); done", *cluster.without_agents)
+    ended = pods.run(f"i=0; while [ $i -lt 100 ]; do echo $i {text}; i=$((i+1)); done", *pods.without_agents)
     assert ended.exit_code == 0
     for rank in range(4):
         assert ended.lines(f"rank {rank}") == [f"{i} {text}".encode() for i in range(100)]
@@ -116,36 +116,36 @@ def test_lines_of_pods_without_agent_pass_through_mpirun_unbroken(cluster: Clust
 SAVES = "trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 
 
-def test_ranks_have_time_to_save_when_the_launcher_is_stopped(cluster: Cluster) -> None:
-    with cluster.start(SAVES) as running:
-        for node in cluster.nodes:
+def test_ranks_have_time_to_save_when_the_launcher_is_stopped(pods: MpiPods) -> None:
+    with pods.start(SAVES) as running:
+        for node in pods.nodes:
             node.wait_for_line(b"ready", 2)
         running.signal(signal.SIGTERM)
         ended = running.end()
         assert (ended.exit_code, ended.events("failed")) == (128 + signal.SIGTERM, [])
-    assert saved(cluster.end_nodes())
+    assert saved(pods.end_nodes())
 
 
-def test_ranks_have_time_to_save_when_the_nodes_are_stopped(cluster: Cluster) -> None:
-    with cluster.start(SAVES) as running:
-        for node in cluster.nodes:
+def test_ranks_have_time_to_save_when_the_nodes_are_stopped(pods: MpiPods) -> None:
+    with pods.start(SAVES) as running:
+        for node in pods.nodes:
             node.wait_for_line(b"ready", 2)
-        assert saved(cluster.end_nodes())
+        assert saved(pods.end_nodes())
         running.end()
 
 
-def test_ranks_get_one_signal_when_all_pods_are_stopped(cluster: Cluster) -> None:
+def test_ranks_get_one_signal_when_all_pods_are_stopped(pods: MpiPods) -> None:
     # Each rank continues for two seconds after the signal, so that it would get a second one.
     script = (
         "trap 'echo stopping; stop=1' TERM; echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.1; i=$((i+stop)); done"
     )
-    with cluster.start(script) as running:
-        for node in cluster.nodes:
+    with pods.start(script) as running:
+        for node in pods.nodes:
             node.wait_for_line(b"ready", 2)
-        for agent in (running, *cluster.nodes):
+        for agent in (running, *pods.nodes):
             agent.signal(signal.SIGTERM)
         assert running.end().exit_code == 128 + signal.SIGTERM
-    first, second = (node.end() for node in cluster.nodes)
+    first, second = (node.end() for node in pods.nodes)
     for ended, ranks in ((first, (0, 1)), (second, (2, 3))):
         for rank in ranks:
             assert ended.lines(f"rank {rank}").count(b"stopping") == 1

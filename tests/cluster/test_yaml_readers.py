@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.cluster.testbed.handle import Cluster
 from tests.targets.yaml_texts import MISREAD, TEXTS
 
 # kubectl takes most of the time, therefore each example has many texts.
+REFUSED = re.compile("[\x7f-\x9f\ufffe\uffff]")
+"""Characters that stepset refuses for TrainJobs (tests/odd_jobs/test_next_line.py)."""
 _HERE = Path(__file__).parent
 MANY = settings(
     max_examples=settings().max_examples // 10,
@@ -63,7 +66,7 @@ def test_kubectl_reads_any_text_unchanged(cluster: Cluster, texts: list[str]) ->
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_kubectl_reads_a_rendered_job_unchanged(cluster: Cluster, target: str) -> None:
-    texts = [text for text in MISREAD if "\0" not in text]
+    texts = [text for text in MISREAD if "\0" not in text and not (target == "trainjob" and REFUSED.search(text))]
     job = parse_job(
         {
             "name": "texts",

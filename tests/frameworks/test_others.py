@@ -174,7 +174,7 @@ def test_the_job_may_name_the_devices_of_a_pod() -> None:
     assert plan.in_manifest("CUDA_VISIBLE_DEVICES") == "2,3"
     assert plan.env()["CUDA_VISIBLE_DEVICES"] == "<devices, its own first>"
     [entry] = [e for e in plan.plan.group("node").env if e.name == "CUDA_VISIBLE_DEVICES"]
-    assert entry.rule.endswith("; the job names them")
+    assert entry.rule.endswith("; derived from the job's value")
     same = {"CUDA_VISIBLE_DEVICES": {"value": "2", "override": True}}
     assert Plan("xgboost", resources_per_node={"gpus": 2}, env=same).env()["CUDA_VISIBLE_DEVICES"] == "2"
     template = {"containers": [{"name": "node", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "2,3"}]}]}

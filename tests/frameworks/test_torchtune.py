@@ -145,9 +145,9 @@ def test_other_commands_are_started_by_torchrun() -> None:
         (
             {"model": M1B},
             {"module": "recipe"},
-            r"module: tune runs a recipe; give it as script, or only framework\.model",
+            r"module: tune runs a recipe; give a recipe as script, or give only framework\.model",
         ),
-        ({"model": M1B}, {"function": "pass"}, r"function: tune runs a recipe; give it as script"),
+        ({"model": M1B}, {"function": "pass"}, r"function: tune runs a recipe; give a recipe as script"),
     ],
 )
 def test_unsupported_jobs_are_rejected(framework: dict[str, str], job: dict[str, Any], message: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from stepset.backends.local import LocalBackend
 from stepset.backends.local.launch import LocalHandle
 from stepset.run_status import FailureKind, Phase, RunStatus
 from tests.local.conftest import Local, living
@@ -30,6 +31,29 @@ api.LocalElasticAgent = functools.partial(api.LocalElasticAgent, exit_barrier_ti
 sys.exit(main())
 """
 """torchrun whose nodes wait 6 s instead of 300 s for each other at their end."""
+
+LATE = f"""#!{sys.executable}
+import os, socket, sys, time
+import torch.distributed.elastic.utils.store as store
+from torch.distributed.run import main
+
+add = store._barrier_nonblocking
+
+def late(*args, **kwargs):
+    key = add(*args, **kwargs)
+    host, _, port = os.environ["PET_RDZV_ENDPOINT"].rpartition(":")
+    try:
+        while os.environ["STEPSET_NODE_RANK"] != "0":
+            socket.create_connection((host, int(port))).close()
+            time.sleep(0.01)
+    except OSError:
+        pass
+    return key
+
+store._barrier_nonblocking = late
+sys.exit(main())
+"""
+"""torchrun whose nodes other than node 0 miss the end of the exit barrier, as may happen on busy cores."""
 
 RANK = """
     import os, pathlib, select, socket, sys, time
@@ -130,11 +154,11 @@ class Case:
             os.kill(agent_of(self.handle.name, node), signal.SIGKILL)
 
 
-def write_torchrun(directory: Path) -> Path:
-    """Writes TORCHRUN to a directory for PATH; returns the directory."""
+def write_torchrun(directory: Path, text: str = TORCHRUN) -> Path:
+    """Writes the program `torchrun` to a directory for PATH; returns the directory."""
     directory.mkdir(exist_ok=True)
     program = directory / "torchrun"
-    program.write_text(TORCHRUN)
+    program.write_text(text)
     program.chmod(0o755)
     return directory
 
@@ -210,3 +234,16 @@ def test_without_a_restart_left_the_run_fails_and_names_the_reason(local: Local)
     assert status.phase is Phase.FAILED and status.failure is not None
     assert (status.failure.kind, status.failure.exit_code) == (FailureKind.RENDEZVOUS, 71)
     assert "not every node of torchrun's last round has ended with 0" in status.failure.message
+
+
+def test_a_node_that_reaches_the_exit_barrier_after_node_0_has_ended_does_not_fail_the_run(local: Local) -> None:
+    programs = write_torchrun(local.path("bin"), LATE)
+    local.backend = LocalBackend(local.home, grace=30)
+    status = local.run(
+        "",
+        framework={"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}},
+        num_nodes=2,
+        procs_per_node=1,
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+    )
+    assert status.phase is Phase.SUCCEEDED, status.failure

@@ -101,9 +101,9 @@ class TestStandardInput:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [f"[rank 0] line {n}" for n in range(20)]
 
+    # Open MPI 5.0.11 itself does not report the end of standard input to rank 0.
+    @pytest.mark.parametrize("mpi", ["openmpi-4", "mpich"], indirect=True)
     def test_without_data_ends_at_once(self, local: Local, mpi: tuple[str, str]) -> None:
-        if mpi[1].startswith(str(OPENMPI_5)):
-            pytest.skip("plain Open MPI 5.0.11 does not report the end of standard input to rank 0 either")
         done = self.stepset(local, mpi, subprocess.DEVNULL, "cat")
         assert (done.returncode, done.stdout) == (0, "")
 

@@ -11,7 +11,7 @@ ODD_JOB = OddJob(
     expected="Refused: JobSet creates the other pods after the first one is scheduled, the gang schedules all or none.",
     source="jobset v0.12.0 pkg/webhooks/pod_webhook.go (ValidateCreate)",
     refused={
-        **everywhere("scheduling.topology.exclusive: never starts with gang: coscheduling"),
+        **everywhere("scheduling.topology.exclusive: the run would never start with gang: coscheduling"),
         **dict.fromkeys(("statefulset", "job", "volcano"), "scheduling.topology.exclusive: only a JobSet has it"),
     },
 )

@@ -58,7 +58,8 @@ def test_in_volcano_any_failed_task_restarts_the_job() -> None:
 @pytest.mark.local
 @pytest.mark.parametrize("before", [True, False], ids=["before", "beside"])
 def test_locally_it_fails_the_run_as_on_a_cluster(tmp_path: Path, before: bool) -> None:
-    job = request(function="import time; time.sleep(60)", roles=[{"name": "board", "before": before, "command": FAIL}])
+    roles = [{"name": "board", "before": before, "command": FAIL}]
+    job = request(function="import time; time.sleep(60)", framework="plain", roles=roles)
     handle = LocalBackend(tmp_path, grace=1.0).start(_run_request(job.job, tmp_path))
     status = handle.wait()
     assert status.phase is Phase.FAILED
@@ -74,7 +75,7 @@ def test_locally_a_restart_runs_completed_roles_again(tmp_path: Path) -> None:
         {"name": "fetch", "before": True, "command": ["sh", "-c", f"echo fetch >> {ran}"]},
         {"name": "prepare", "before": True, "after": ["fetch"], "command": ["sh", "-c", once]},
     ]
-    job = request(function="print('trained')", roles=roles, restart={"max_restarts": 1}).job
+    job = request(function="print('trained')", framework="plain", roles=roles, restart={"max_restarts": 1}).job
     status = LocalBackend(tmp_path, grace=1.0).start(_run_request(job, tmp_path)).wait()
     assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 1)
     assert ran.read_text().split() == ["fetch", "prepare"] * 2

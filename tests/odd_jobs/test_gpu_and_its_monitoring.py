@@ -13,7 +13,7 @@ ODD_JOB = OddJob(
         "resources_per_node": {"gpu.intel.com/i915": 2, "gpu.intel.com/i915_monitoring": 1, "rdma/gpu_nic": 8},
     },
     expected="The node runs two processes, one for each GPU.",
-    source="intel/intel-device-plugins-for-kubernetes 0.32 cmd/gpu_plugin: i915_monitoring is no further GPU",
+    source="intel/intel-device-plugins-for-kubernetes 0.32 cmd/gpu_plugin: i915_monitoring is not another GPU",
 )
 
 

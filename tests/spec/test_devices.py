@@ -129,7 +129,8 @@ def test_a_hundred_percent_are_a_device(given: dict[str, int], processes: int) -
 def test_more_than_a_device_must_be_whole_devices() -> None:
     found = devices({"limits": {"tencent.com/vcuda-core": 150}})
     assert found.problem == (
-        "tencent.com/vcuda-core: 150 is neither at most 100, one device, nor a multiple of 100; give one of them"
+        "tencent.com/vcuda-core: 150 is more than 100 and not a multiple of it; give 100 for each device, or less for a"
+        " share of one device"
     )
 
 
@@ -157,7 +158,7 @@ def test_mig_devices_of_two_sizes_are_a_problem(other: str) -> None:
     found = devices({"limits": {"nvidia.com/mig-1g.5gb": 2, other: 1}})
     assert found.processes == 0
     assert other in found.problem
-    assert found.problem.endswith("request one of them, or give procs_per_node as a number")
+    assert found.problem.endswith("request only one of these resources, or give procs_per_node as a number")
 
 
 @pytest.mark.parametrize("amount", ["0.5", "500m", "1.5"])

@@ -199,10 +199,11 @@ def _word(item: Any) -> Any:
 
 
 def _mark_numbers(value: Any, *, nested: bool = True) -> Any:
-    """Returns `value` with each number inside a list or mapping marked that KFP would change.
+    """Returns `value`; inside lists and mappings, the numbers that KFP would change are marked.
 
-    KFP inserts the value of an Integer parameter as text, for example 2 as "2.0", which WHOLE marks. It passes the
-    constants 1.0 and 1 as the same double, and rounds integers of more than 53 bits; SOURCE marks these.
+    KFP inserts the value of an Integer parameter as text, for example 2 as "2.0"; such a parameter is marked with
+    WHOLE. KFP passes the constants 1.0 and 1 as the same double, and rounds integers of more than 53 bits; such
+    constants are marked with SOURCE.
     """
     from kfp.dsl.pipeline_channel import PipelineParameterChannel
 

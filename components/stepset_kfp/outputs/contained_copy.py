@@ -2,8 +2,9 @@
 
 A path in a result, or a link in a shared directory, may lead to the step's own files, to a device or to a pipe.
 Therefore only regular files below given directories are copied. The opened file is checked, not its path, because a
-training that still runs may replace files and directories at any time. It is opened without an effect (O_PATH) before
-it is known to be a regular file. Hard links are copied: they cannot lead to another file system.
+training that still runs may replace files and directories at any time. The path is opened with O_PATH, which has no
+effect on a device or a pipe; the content is opened only after the path has proved to be a regular file. Hard links are
+copied: they cannot lead to another file system.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def copy_contained(source: Path, target: Path, roots: Sequence[Path], within: Pa
 
     Args:
         source: the file or directory.
-        target: its copy. It replaces a link, and is not written through one.
+        target: the path of the copy. A link at this path is replaced, not followed.
         roots: resolved directories, whose own paths the training cannot change.
         within: a resolved directory that the copy must not leave; None: anywhere.
 
@@ -96,7 +97,7 @@ def open_contained(path: Path, roots: Sequence[Path]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened(path: Path | str, directory: int | None, roots: Sequence[Path]) -> Iterator[tuple[int, os.stat_result]]:
-    """Opens a file or directory below the roots as a place (O_PATH), and yields its descriptor and status."""
+    """Opens a file or directory below the roots, but not its content (O_PATH); yields its descriptor and status."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
     except ValueError as error:  # a NUL in the name

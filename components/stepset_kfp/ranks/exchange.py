@@ -76,8 +76,8 @@ class SharedDirectory:
     """The exchange through a shared volume; `directory` is on the volume, and only this step uses it.
 
     Args:
-        root: the resolved directory that the pods share. A training can replace everything below it, so `directory`
-            itself does not limit what is copied.
+        root: the resolved directory that the pods share. Only files below it are copied: a training can replace
+            `directory` by a link, but not `root`.
     """
 
     directory: Path

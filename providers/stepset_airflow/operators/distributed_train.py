@@ -333,7 +333,10 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return ranks_to_log(log_ranks)
 
     def task_log(self, reported: Mapping[str, Any] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log; `reported` is that of another process's TaskLog."""
+        """Returns a listener that writes a run to this task's log.
+
+        `reported` is `TaskLog.reported` of another process, which wrote to the log before.
+        """
         return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), reported)
 
     def _wait(self, handle: RunHandle) -> RunStatus:

@@ -13,14 +13,14 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta, ValidationError, convert
 
 from stepset.printable import printable_text
+from stepset.unstructured import LATEST
 from stepset_airflow.page.document import EXACT, LIMIT, VERSION
 
 MAX_STORED_BYTES = 4 * LIMIT
 """Maximum bytes of a stored value that is read. Some databases add spaces and escapes, so this exceeds LIMIT."""
 
-_LATEST = 253_402_300_799.0
 Text = Annotated[str, Meta(max_length=LIMIT)]
-Moment = Annotated[float, Meta(ge=0, le=_LATEST)]
+Moment = Annotated[float, Meta(ge=0, le=LATEST)]
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Count = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Point = Annotated[list[Number | None], Meta(min_length=1, max_length=100)]

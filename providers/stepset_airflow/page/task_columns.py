@@ -1,7 +1,7 @@
 """Columns of Airflow's tables that identify a task instance, in Airflow 3.3 and 3.4.
 
-Airflow 3.4 stores all tries of a task instance, of which queries find the last one, and each iteration of a loop as a
-task instance. Its XComs belong to a try.
+Airflow 3.4 stores each try of a task instance, and its queries return the last try only; XComs belong to a try. Each
+iteration of a loop is a task instance of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_task_instance(key: tuple[str, str, str, int], region: Region | None) -> l
 
     Args:
         key: the values of NAMES.
-        region: its place, as Airflow's UI names it; the id may be empty.
+        region: the task instance's region, as Airflow's UI names it; its id may be empty.
     """
     from stepset_airflow.airflow_internals import TaskInstance
 

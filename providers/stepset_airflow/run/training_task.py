@@ -51,7 +51,10 @@ class TrainingTask(BaseOperator):
 
     @abstractmethod
     def task_log(self, reported: Mapping[str, object] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log; `reported` is that of another process's TaskLog."""
+        """Returns a listener that writes a run to this task's log.
+
+        `reported` is `TaskLog.reported` of another process, which wrote to the log before.
+        """
 
     @abstractmethod
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:

@@ -47,7 +47,7 @@ class Child:
     def failure(self, status: int, oom_kills_before: int, config: Config) -> dict[str, Any]:
         """Returns the failure of the process; for a launcher, that of the rank that the launcher reports.
 
-        If mpirun's output names no failed rank, mpirun itself has failed: `agent.py rank` reports that of a rank.
+        If mpirun's output names no failed rank, mpirun itself has failed: `agent.py rank` reports failures of ranks.
         """
         from stepset.agent.diagnosis import failed_by_itself, failure_of, find_error, launcher_report
 

@@ -39,7 +39,7 @@ def left_alone(text: str, node: int) -> bool:
 
     Args:
         node: the index of the node. On other nodes than 0 a timeout proves nothing: node 0, which hosts the barrier and
-            decides about the run, may be slower. The other nodes cannot continue when node 0 has ended.
+            decides about the run, may be slower. Any other error means that node 0 is lost.
     """
     _, found, error = text.rpartition("Error waiting on exit barrier")
     return bool(found) and (not node or not re.search(r"(?:wait|Socket) [Tt]imeout", error))

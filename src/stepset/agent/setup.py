@@ -99,7 +99,7 @@ def unpack(archive: str, directory: str) -> None:
             else:  # a Python without the filter, such as Debian 12's
                 for member in tar.getmembers():
                     if leads_outside(member):
-                        raise tarfile.TarError(f"{member.name} leads outside")
+                        raise tarfile.TarError(f"{member.name} leads outside the directory")
                 tar.extractall(directory)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise setup_error(f"cannot unpack {archive} to {directory}: {error}") from error

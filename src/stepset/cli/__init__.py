@@ -1,4 +1,4 @@
-"""The command line: `stepset run|explain|validate|render|schema|rbac|status|logs|wait|cancel|list|diagnose`.
+"""The command line: `stepset run|explain|validate|render|schema|rbac|status|logs|wait|cancel|list|prune|diagnose`.
 
 Modules here import only typer at the top; each command imports pydantic, YAML, rich and the backends itself, so that
 `stepset --help` and completion are fast.

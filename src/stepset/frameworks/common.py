@@ -100,8 +100,8 @@ def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, .
         notes.append(f"procs_per_node: {devices.processes} ({devices.rule})")
     if devices.unit == "mig" and devices.processes > 1 and not selects_mig:
         notes.append(
-            f"procs_per_node: {devices.rule}; a CUDA process uses one MIG device, so that each must set"
-            " CUDA_VISIBLE_DEVICES to one of NVIDIA_VISIBLE_DEVICES, by its LOCAL_RANK"
+            f"procs_per_node: {devices.rule}; a CUDA process uses one MIG device, so the training code must set"
+            " CUDA_VISIBLE_DEVICES in each rank to the entry of NVIDIA_VISIBLE_DEVICES with the index LOCAL_RANK"
         )
     if devices.ignored:
         notes.append(f"procs_per_node: {devices.rule}; not counted: {', '.join(devices.ignored)}")

@@ -1,7 +1,8 @@
 """JAX: one process per node, with the coordinator on node 0.
 
 Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/jax/jax.go. JAX itself reads only the coordinator's
-address; the script passes the other two to `jax.distributed.initialize` (docs/frameworks/jax.md).
+address; the script passes `num_processes` and `process_id` to `jax.distributed.initialize`
+(docs/frameworks/jax.md).
 """
 
 from __future__ import annotations

@@ -63,8 +63,9 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     """Returns the plan of mpirun in a launcher pod and ssh servers on the nodes; also for DeepSpeed and MLX."""
     slots = count_processes(job, without_accelerator=1)
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
-    # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0, except for Open MPI with the
-    # launcher as a node: it numbers its own node's ranks first, regardless of the hostfile's order (4.1.4, tested).
+    # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0. The exception is Open MPI if the
+    # launcher is a node: mpirun numbers the ranks in its own pod first, regardless of the hostfile's order (4.1.4,
+    # tested).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
         hosts.append(PodHost(LAUNCHER, 0))
@@ -187,7 +188,7 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
             ("I_MPI_PERHOST", text(slots), "processes per node"),
         ]
     else:
-        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; each version accepts both.
+        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; each version ignores the others.
         # For Open MPI 5, host names must be short (keep_fqdn=false): its daemons would take every node for the launcher
         # (kubeflow/trainer#4029).
         label = "open mpi"
@@ -248,12 +249,15 @@ def _start(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> _Start:
 
 
 def _launcher(options: MPI) -> str:
-    """Debian and others install several MPIs side by side; only MPICH's and Intel's launcher has Hydra's name."""
+    """Returns the name of the launcher.
+
+    An image may contain several MPIs, as on Debian: `mpirun` may be that of Open MPI, `mpiexec.hydra` is never.
+    """
     return "mpiexec.hydra" if options.implementation == "mpich" else "mpirun"
 
 
 def _own_start(words: list[str], options: MPI, found: Finding) -> _Start:
-    """Returns the start by a command that starts the ranks itself."""
+    """Returns the _Start for a command that starts the ranks itself."""
     at = split_mpirun(words)
     wrap = None if at is None else RankWrap(texts(words[:at]), texts(words[at:]))
     if found.what == "launcher":

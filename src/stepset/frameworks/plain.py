@@ -1,4 +1,4 @@
-"""Any command, once in every pod, with no training environment (Trainer's plainml)."""
+"""Any command in every pod, with no training environment (Trainer's plainml)."""
 
 from __future__ import annotations
 

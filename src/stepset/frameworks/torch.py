@@ -150,10 +150,10 @@ def worker_env(job: TrainingJob, procs: int, *, beside_torchrun: bool = False) -
 
     Args:
         procs: processes per node.
-        beside_torchrun: whether torchrun starts the ranks. Then the variables are for the pod's command: no LOCAL_*,
-            and RANK only for one process per pod, because each rank gets another RANK from torchrun.
+        beside_torchrun: whether torchrun starts the ranks. If so, only the pod's command reads these variables, because
+            torchrun sets its own in each rank: LOCAL_* are left out, and with several processes per pod also RANK.
     """
-    rule = "worker layer beside torchrun's: " if beside_torchrun else "worker layer, which no launcher sets: "
+    rule = "worker layer, beside torchrun: " if beside_torchrun else "worker layer, without a launcher: "
     entries = [
         EnvEntry("MASTER_ADDR", text(MASTER_HOST), rule + "node 0"),
         EnvEntry("MASTER_PORT", text(PortNumber(MASTER)), rule + "network.port"),

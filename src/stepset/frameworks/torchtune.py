@@ -32,7 +32,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
         return torchrun_plan(job)
     for entry in ("module", "function"):
         if getattr(job, entry) is not None:
-            raise BadInputError(f"{entry}: tune runs a recipe; give it as script, or only framework.model")
+            raise BadInputError(f"{entry}: tune runs a recipe; give a recipe as script, or give only framework.model")
     nproc, known = nproc_per_node(job)
     command: list[Text] = [*texts(TUNE_RUN)]
     if is_distributed(job, nproc):

@@ -50,7 +50,7 @@ def _process_env(job: TrainingJob, workers: int) -> tuple[EnvEntry, ...]:
     index = EnvEntry("LOCAL_RANK", text(LocalRank()), "xgboost: index of the worker within the pod")
     if workers == 1:
         return (index,)
-    rule = 'xgboost: the pod\'s devices, that of the worker first, so that it is "cuda"'
+    rule = "xgboost: the pod's devices, that of the worker first, because XGBoost uses the first"
     return (index, EnvEntry("CUDA_VISIBLE_DEVICES", text(OwnDeviceFirst(_indexes(job))), rule, from_pod=True))
 
 

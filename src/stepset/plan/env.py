@@ -55,7 +55,8 @@ def merge_env(
         return tuple(entries.values())
     for name, entry in entries.items():
         if entry.from_pod and name in env and not env[name].override and not isinstance(env[name], EnvSecret):
-            entries[name] = replace(entry, pod_value=job_value(env[name]), rule=f"{entry.rule}; the job names them")
+            rule = f"{entry.rule}; derived from the job's value"
+            entries[name] = replace(entry, pod_value=job_value(env[name]), rule=rule)
             env = {key: value for key, value in env.items() if key != name}
     names = {*entries, *reserved, *ALWAYS_RESERVED}
     taken = [name for name, var in env.items() if name in names and not var.override]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from stepset.plan.values import RendezvousId, Text, Value
+from stepset.plan.values import RENDEZVOUS_ID, Text, Value
 from stepset.spec.template import NODE as NODE  # the name of the world's pods and of their container
 
 if TYPE_CHECKING:  # only code that reads or renders jobs imports pydantic: the import takes longer than `stepset list`
     from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
-_RENDEZVOUS_ID = Text((RendezvousId(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,8 @@ class AgentSettings:
         wrap: how the agent wraps the ranks that a launcher starts; None if it cannot wrap them.
         world_size: required number of ranks, checked in every wrapped rank; None if it may vary.
         launcher_restarts: whether the launcher is the torchrun of an elastic world. It restarts failed ranks, so that a
-            failed rank does not fail the pod; and its end with 0 is a success only if it has passed its exit barrier.
+            failed rank does not fail the pod. A torchrun that exits with 0 has succeeded only if it has passed its exit
+            barrier.
     """
 
     wait_for: tuple[str, ...]
@@ -100,7 +100,7 @@ class AgentSettings:
 WAIT_FOR_ALL = 64
 
 MAX_PROCESSES = 4096
-"""Maximum processes per node, more than any machine has CPUs; more are a mistake, such as bytes given as CPUs."""
+"""Maximum processes per node, more than any machine has CPUs; a larger number is a mistake, such as bytes for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class SuccessRule:
 
     Args:
         first: whether it has succeeded as soon as pod 0 has; in an elastic world, whose size may change, that pod ends
-            with 0 only after every pod of the last rendezvous round (docs/design/agent.md).
+            with 0 only after every pod of the last rendezvous round has ended with 0 (docs/design/agent.md).
     """
 
     group: str
@@ -199,7 +199,7 @@ class LaunchPlan:
     def has_rendezvous_id(self) -> bool:
         """Whether the value of any variable is the run's random rendezvous ID; only elastic worlds have one."""
         return self.world.elastic is not None and any(
-            entry.value == _RENDEZVOUS_ID for group in self.groups for entry in group.env
+            entry.value == RENDEZVOUS_ID for group in self.groups for entry in group.env
         )
 
     def group(self, name: str) -> PodGroup:

@@ -92,7 +92,7 @@ def _by_shell(words: Sequence[str]) -> Finding | None:
     while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
         option = words[at]
         if not option.startswith("--") and "c" in option[1:]:
-            # The options after -c end at the text: `bash -c -e TEXT` is possible, and unusual.
+            # The text is the first word after -c that is not an option: `bash -c -e TEXT` is possible, but unusual.
             text = next((word for word in words[at + 1 :] if not word.startswith("-")), "")
             if name := launcher_in(text):
                 return Finding("launcher", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepset.plan.model import LaunchPlan
-from stepset.plan.values import RendezvousId, SecretValue, Text
+from stepset.plan.values import RENDEZVOUS_ID, SecretValue
 
 
 def secret_variables(plan: LaunchPlan) -> list[str]:
@@ -11,12 +11,11 @@ def secret_variables(plan: LaunchPlan) -> list[str]:
 
     Of all groups, because a launcher reports failures and results of ranks in other pods.
     """
-    rendezvous = Text((RendezvousId(),))
     return sorted(
         {
             entry.name
             for group in plan.groups
             for entry in group.env
-            if isinstance(entry.value, SecretValue) or entry.value == rendezvous
+            if isinstance(entry.value, SecretValue) or entry.value == RENDEZVOUS_ID
         }
     )

@@ -47,7 +47,7 @@ class OwnDeviceFirst:
     Text.
 
     Args:
-        indexes: the list if the environment of the pod names no devices; "": the variable is then not set.
+        indexes: the list to use if the environment of the pod names no devices; "" to leave the variable unset then.
     """
 
     indexes: str = ""
@@ -150,6 +150,10 @@ class Resolver(Protocol):
     """Returns the text for one placeholder."""
 
     def __call__(self, part: Part) -> str: ...
+
+
+RENDEZVOUS_ID = Text((RendezvousId(),))
+"""The random text as the value of a variable."""
 
 
 def text(*parts: Part | int) -> Text:

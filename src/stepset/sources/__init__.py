@@ -61,8 +61,8 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
         base_dir: the directory that the job's paths are relative to; default: the current directory.
 
     Raises:
-        BadInputError: a file is missing, unreadable or cannot be shipped, the code is over the limit, or the script of
-            an MPI job contradicts what starts the ranks.
+        BadInputError: a file is missing, unreadable or cannot be shipped, the code is over the limit, or the name
+            and the content of an MPI job's script disagree on whether the script starts the ranks.
     """
     base = absolute(base_dir or Path())
     if job.command is not None:

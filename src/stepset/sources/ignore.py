@@ -102,7 +102,7 @@ class IgnoreRules:
         return rules
 
     def ignores(self, name: str, is_directory: bool) -> bool:
-        """Whether a path within the code directory is ignored; the folders above it are not."""
+        """Whether a path within the code directory is ignored; requires that no folder above it is ignored."""
         if not self.patterns:
             return False
         spec = self._of_directories if is_directory else self._of_files
@@ -140,7 +140,8 @@ def _patterns(text: str, folder: str) -> Iterator[tuple[str, bool]]:
         body = rule.removeprefix("!")
         path = body.removesuffix("/")
         trailing_escape = (len(path) - len(path.rstrip("\\"))) % 2
-        if rule.startswith("#") or not path.strip("/") or trailing_escape:  # git, too, ignores the last
+        # git, too, ignores a pattern that ends with a backslash.
+        if rule.startswith("#") or not path.strip("/") or trailing_escape:
             continue
         anchored = "/" in path
         parts = path.removeprefix("/").split("/")

@@ -1,4 +1,4 @@
-"""Checks the command of an MPI job if it is a shell script of this machine: who starts the ranks."""
+"""Checks that the name and the content of an MPI job's script agree on whether the script starts the ranks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _LIMIT = 256 * 1024
 def check_mpi_script(job: TrainingJob, directory: Path) -> None:
     """Raises BadInputError if the script contradicts what its name indicates (`stepset.plan.mpi_launch`).
 
-    A script that names no launcher would run as a single process, and a script that names one would be started by
-    mpirun once for each rank. A file that is not in `directory`, the job's code, is not checked: the image may have it.
+    A command that is named as a shell script runs once, in the launcher; without mpirun in it, it would be one process.
+    mpirun starts any other command once for each rank; with mpirun in it, each rank would start all ranks. A file that
+    is not in `directory`, the job's code, is not checked: the image may have it.
     """
     if not job.needs_launcher or not job.command or (isinstance(job.framework, MPI) and job.framework.launch != "auto"):
         return

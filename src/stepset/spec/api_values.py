@@ -75,7 +75,7 @@ def _scalar_problem(value: Any, *, is_text: bool) -> str:
         return f"{shortened(repr(value))} is beyond 64 bits; write a smaller number, or quote it"
     if isinstance(inner, float) and not math.isfinite(inner):
         return f"{value!r} is not a number of JSON; write a number, or quote it"
-    if ":" in str(value):  # octal numbers are common here: file modes
+    if ":" in str(value):  # base 60; octal numbers are accepted, because they are common here as file modes
         try:
             number(value)
         except ValueError as error:

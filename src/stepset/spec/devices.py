@@ -128,8 +128,8 @@ def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, 
     if len(migs) > 1 or (migs and beside):
         kinds = " and ".join(sorted({*migs, *beside}))
         problem = (
-            f"the devices of {kinds} differ in size, and a process uses one MIG device or GPUs; request one of them, or"
-            " give procs_per_node as a number"
+            f"the devices of {kinds} differ in size, and a process uses either one MIG device or whole GPUs; request"
+            " only one of these resources, or give procs_per_node as a number"
         )
         return Devices(name, 0, 0, "", unit, problem)
     if unit in ("device", "mig", "uncounted", "whole") and parse_quantity(amounts[name]) % 1:
@@ -154,7 +154,10 @@ def _percent(names: list[str], amounts: Mapping[str, str]) -> Devices:
     name = max(names, key=lambda each: parse_quantity(amounts[each]))
     number = parse_quantity(amounts[name])
     if number > 100 and number % 100:
-        problem = f"{name}: {amounts[name]} is neither at most 100, one device, nor a multiple of 100; give one of them"
+        problem = (
+            f"{name}: {amounts[name]} is more than 100 and not a multiple of it; give 100 for each device, or less for"
+            " a share of one device"
+        )
         return Devices(name, 0, 0, "", "percent", problem)
     devices = max(1, int(number // 100))
     return Devices(name, devices, devices, f"{amounts[name]} % of {name}, 100 for each device", "percent")

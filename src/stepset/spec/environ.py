@@ -68,7 +68,7 @@ def _as_mapping(value: Any) -> Any:
 
 
 def _model_of(value: dict[Any, Any]) -> type[EnvText | EnvSecret | EnvField]:
-    """Returns the model of a variable; ValueError or ValidationError for a mapping that is none of them."""
+    """Returns the model class of a variable; raises ValueError or ValidationError if the mapping has an unknown key."""
     if "secret" in value or ("key" in value and value.keys() <= {"key", "override"}):
         return EnvSecret
     if "field" in value:

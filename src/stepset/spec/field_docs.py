@@ -1,7 +1,7 @@
 """The docstrings below the fields of a model, read from its source when they are needed.
 
-pydantic can read them itself (`use_attribute_docstrings`), but does so whenever a model is imported: a sixth of the
-time that every command needs to import the job's models.
+pydantic can read them itself (`use_attribute_docstrings`), but does so whenever a model is imported. That takes a sixth
+of the time that every command needs to import the job's models.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class TrainingJob(JobModel):
         before: list[str] = []
         for role in self.roles:
             if unknown := [name for name in role.after if name not in before]:
-                known = f"one of {', '.join(before)}" if before else "none here"
+                known = f"those are {', '.join(before)}" if before else "there is none"
                 raise ValueError(
                     f"roles.{role.name}.after: {unknown[0]!r} is not an earlier role with before: true ({known}); list"
                     " the roles in the order of their start"

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Unit = Literal["device", "mig", "whole", "percent", "share", "uncounted", "none"]
-"""What one unit of a resource is: a device; a MIG device; a device of a kind of which one process uses all in
-the pod, such as a TPU; a hundredth of a device; a part of a device's memory or cores; a device whose processes cannot
-be counted; nothing that counts."""
+"""What one unit of a resource is: a device; a MIG device; a device of a kind, such as a TPU, where one process uses all
+devices of the pod; a hundredth of a device; a part of a device's memory or cores; a device whose processes cannot be
+counted; something other than a device."""
 
 AUTO: Final[dict[Unit, str]] = {
     "device": "the number",
     "mig": "the number; an error if the job requests two profiles, or a profile and whole GPUs",
     "whole": "1",
-    "percent": "a hundredth of the number; 1 for less than 100; an error for 150",
+    "percent": "a hundredth of the number; 1 for less than 100; more than 100 must be a multiple of 100",
     "share": "1, if nothing else requests a device",
     "uncounted": "an error: give a number",
     "none": "as if it were not requested",
@@ -58,7 +58,7 @@ _ALIYUN = "kubeflow/arena and ACK, GPU sharing"
 # The first row that matches a name applies.
 KNOWN: Final[tuple[DeviceResource, ...]] = (
     DeviceResource(
-        ("nvidia.com/gpu",), "device", "a GPU; with HAMi, a share of each of this many GPUs", _DEVICE_PLUGIN
+        ("nvidia.com/gpu",), "device", "a GPU; with HAMi, a share of a GPU, each share of another GPU", _DEVICE_PLUGIN
     ),
     DeviceResource(
         ("nvidia.com/gpu.shared", "nvidia.com/mig-*.shared"),
@@ -112,7 +112,7 @@ KNOWN: Final[tuple[DeviceResource, ...]] = (
     ),
     DeviceResource(("gpu.intel.com/i915", "gpu.intel.com/xe"), "device", "a GPU; torch may see its tiles", _INTEL),
     DeviceResource(
-        ("gpu.intel.com/*",), "none", "monitoring, tiles, millicores or memory of a GPU: no further GPU", _INTEL
+        ("gpu.intel.com/*",), "none", "monitoring, tiles, millicores or memory of a GPU, not another GPU", _INTEL
     ),
     DeviceResource(
         ("google.com/tpu", "cloud-tpus.google.com/*"),

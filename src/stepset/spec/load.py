@@ -18,11 +18,11 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS
 from stepset.spec.scalars import not_text, shortened
 
-# pydantic's error type -> stepset's text of what is wrong and what to do; {input} is the value.
 _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
 _NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
 _EMPTY = "is empty; give a value or leave it out"
+# pydantic's error type -> stepset's text of what is wrong and what to do; {input} is the value.
 _MESSAGES = {
     "missing": "is missing; it must be given",
     "greater_than_equal": "{input} is too small; give {ge} or more",

@@ -114,8 +114,8 @@ class MPI(JobModel):
     implementation: Literal["openmpi", "intel", "mpich"] = "openmpi"
     """The MPI implementation of the image's mpirun."""
     launch: Literal["auto", "mpirun", "command"] = "auto"
-    """What starts the ranks: `mpirun`, which stepset writes before the command; or the `command` itself. With `auto`, a
-    command that names a launcher, and a shell script, start them."""
+    """What starts the ranks: `mpirun`, which stepset writes before the command; or the `command` itself. `auto` means
+    `command` if the command names a launcher or is a shell script, else `mpirun`."""
     run_launcher_as_node: Switch = False
     """Whether the launcher pod is one of the num_nodes nodes."""
     launcher_resources: Resources = Field(default_factory=Resources)
@@ -155,7 +155,7 @@ class XGBoost(JobModel):
 
 
 class Plain(JobModel):
-    """Any command, once in every pod; stepset sets no training environment."""
+    """Any command in every pod; stepset sets no training environment."""
 
     kind: Literal["plain"] = "plain"
 

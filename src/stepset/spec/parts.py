@@ -66,7 +66,8 @@ class Role(JobModel):
     resources: Resources = Field(default_factory=Resources)
     """Resources that each of its pods requests."""
     scheduling: Placement = Placement()
-    """Machines on which its pods may run; default: any. `scheduling` of the job is that of the nodes."""
+    """Machines on which its pods may run; default: any. The job's node_selector, tolerations and affinity apply to the
+    nodes only."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
@@ -98,7 +99,7 @@ class Topology(JobModel):
 
 
 class Scheduling(Placement):
-    """Machines of the nodes; queue and gang scheduling of all pods. A launcher that is a node is one of the nodes."""
+    """Machines of the nodes; queue and gang scheduling of all pods. A launcher with run_launcher_as_node is a node."""
 
     queue_name: str | None = Field(default=None, min_length=1)
     """Kueue LocalQueue, or Volcano queue."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepset.unstructured import part, rows
+
 NODE = "node"
 """Name of the training container, and of the group of pods in the training world."""
 
@@ -12,11 +14,21 @@ _READ_ONLY = frozenset({"secret", "configMap", "projected", "downwardAPI"})
 """Types of volumes that no process writes to."""
 
 
+def is_whole(pod_template: Mapping[str, Any]) -> bool:
+    """Whether `pod_template` is a whole pod template, and not only its `spec`."""
+    return "spec" in pod_template or "metadata" in pod_template
+
+
+def pod_spec(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `spec` of a pod template, or the bare pod spec; empty if it is missing or not a mapping."""
+    return part(pod_template, "spec") if is_whole(pod_template) else pod_template
+
+
 def node_container(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
     """The training container of a pod template (or bare pod spec); empty if there is none."""
     if not pod_template:
         return {}
-    return next((each for each in rows(_spec(pod_template), "containers") if each.get("name") == NODE), {})
+    return next((each for each in rows(pod_spec(pod_template), "containers") if each.get("name") == NODE), {})
 
 
 def container_resources(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -37,9 +49,7 @@ def node_claims(pod_template: Mapping[str, Any]) -> list[str]:
 
 def pod_annotations(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
     """The annotations of a pod template; empty if it has none."""
-    metadata = pod_template.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return annotations if isinstance(annotations, Mapping) else {}
+    return part(pod_template, "metadata", "annotations")
 
 
 def node_env_names(pod_template: Mapping[str, Any]) -> list[str]:
@@ -55,7 +65,7 @@ def node_secret_names(pod_template: Mapping[str, Any]) -> list[str]:
 
 def writable_mounts(pod_template: Mapping[str, Any]) -> list[str]:
     """Paths at which the training container mounts volumes that it may write to."""
-    volumes = rows(_spec(pod_template), "volumes")
+    volumes = rows(pod_spec(pod_template), "volumes")
     writable = {volume.get("name") for volume in volumes if not _READ_ONLY & volume.keys()}
     return [
         mount["mountPath"]
@@ -66,14 +76,3 @@ def writable_mounts(pod_template: Mapping[str, Any]) -> list[str]:
 
 def _refers_to_secret(source: Any) -> bool:
     return isinstance(source, Mapping) and "secretKeyRef" in source
-
-
-def _spec(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec = pod_template.get("spec", pod_template)
-    return spec if isinstance(spec, Mapping) else {}
-
-
-def rows(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Returns the mappings in a list, [] if the field is not a list: templates are validated later."""
-    found = data.get(name)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []

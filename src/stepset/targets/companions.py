@@ -24,7 +24,7 @@ def companions(
         if group.agent is not None
     }
     code = code_object(request)
-    # First, because the pods cannot start before they can mount the ConfigMaps.
+    # The policy is created first, so that it applies when pods start: they cannot start before the ConfigMaps exist.
     objects = [network_policy(request)] if request.job.network.policy else []
     objects += [agent_object(request, configs)] if configs or plan.has_rendezvous_id else []
     objects += [code] if code else []

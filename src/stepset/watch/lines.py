@@ -200,7 +200,8 @@ def parse_progress(text: bytes) -> Progress | None:
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
     """
     try:
-        # The agent removes the values of Secrets from lines that contain the mark and are UTF-8 (Redactor.reports).
+        # Only lines that contain the mark and are UTF-8: from these the agent has removed values of Secrets
+        # (Redactor.reports).
         data = parse_json(text.decode()) if len(text) <= EVENT_LIMIT and _PROGRESS_MARK in text else None
     except ValueError:  # not JSON, or not UTF-8
         return None

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepset.unstructured import part, rows, text
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.unstructured import part, rows, text
 from stepset.watch.retries import Retries
 
 FIRST_PAGE, PAGE = 125, 1000

@@ -17,11 +17,12 @@ KEPT = 1000
 _MOST = 100
 """The maximum number of redacted lines kept per source; larger than the number of last lines that are kept."""
 _LINES = 4096
-"""The maximum number of redacted lines of all sources; above it, the source with the oldest last event loses one."""
+"""The maximum number of redacted lines of all sources. If there are more, `see` drops the oldest line of
+the source whose latest event is the oldest."""
 _TEXT = 200
 _DIGEST = 32
 _SOURCES, _SOURCE = 2048, 100
-"""The maximum number of sources, and of characters of a source; no line has more (stepset.watch.lines)."""
+"""The maximum number of sources, and of characters of a source; a line's source is not longer (stepset.watch.lines)."""
 _WITHHELD = "***"
 """Shown instead of a line whose redacted text may have been dropped because of these limits."""
 
@@ -33,7 +34,7 @@ class RedactedLines:
         self._texts: OrderedDict[str, dict[str, str]] = OrderedDict()  # ordered by the sources' last events
         self._lines = 0
         self._dropped: set[str] = set()
-        self._dropped_any = False  # whether lines of more sources were dropped
+        self._dropped_any = False  # whether lines of sources were dropped that are not in `_dropped`
 
     def see(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Records the events about lines; ignores all others."""

@@ -1,4 +1,4 @@
-"""After which pauses a failed request or an unexpected exception is retried, and how often the latter."""
+"""The pauses before retries after failed requests or unexpected exceptions, and the maximum number of the latter."""
 
 from __future__ import annotations
 

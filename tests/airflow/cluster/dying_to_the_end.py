@@ -53,7 +53,9 @@ def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: File
     """Executes the task to its end, as worker and triggerer do; returns its result and its asset's event."""
     model = Asset("model")
     with DAG(ti.dag_id, schedule=None):
-        task = DistributedTrainOperator(task_id=ti.task_id, deferrable=deferrable, outlets=[model], **parameters)
+        task = DistributedTrainOperator(
+            task_id=ti.task_id, deferrable=deferrable, outlets=[model], retries=ti.max_tries, **parameters
+        )
     event = Event()
     context: Any = {"ti": ti, "task_state_store": store, "outlet_events": {model: event}}
     try:

@@ -69,8 +69,8 @@ class Supervisor:
         return None
 
     def send(self, message: Any) -> Any:
-        """Raises: the triggers of this project send only asynchronous requests."""
-        raise NotImplementedError(f"a synchronous {type(message).__name__} in the event loop")
+        """Raises AssertionError, because a trigger must not block the event loop."""
+        raise AssertionError(f"a synchronous {type(message).__name__} in the event loop")
 
 
 class Runner(TriggerRunner):

@@ -18,12 +18,12 @@ from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import is_run, name_of, run_of, uid_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.workload import read_workload, verdict_of
 from stepset.watch.list_watch import ListWatch
 
@@ -164,8 +164,9 @@ async def _runs_of_kind(
 async def listed(namespaced: NamespacedClient, collection: Collection) -> list[Change]:
     """Returns the objects of a collection.
 
-    Returns none if the server does not serve the kind, or if the account may not read a collection that is not needed.
-    Raises InfrastructureError for every other refusal, and for a list that could not be completed in several attempts.
+    Returns an empty list if the server does not serve the kind, or if the account may not read a collection that is not
+    needed. Raises InfrastructureError for every other refusal, and for a list that could not be completed in several
+    attempts.
     """
     list_watch, failures = ListWatch(collection.wanted), 0
     while True:

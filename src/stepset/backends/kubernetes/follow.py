@@ -28,10 +28,10 @@ from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RANKS
+from stepset.unstructured import part, text
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import POD_ENDS_TIMEOUT, all_ended, status_of, success_confirmed
-from stepset.watch.cluster.unstructured import part, text
 from stepset.watch.cluster.workload import read_ranks, verdict_of
 from stepset.watch.retries import Retries
 
@@ -241,7 +241,7 @@ class RunFollower:
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
             self._policy.record_output(_now())
-        # Another process has consumed these lines, and has reported their progress.
+        # If there is no position, another process has consumed these lines and has reported their progress.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
         async with self._observer_lock:

@@ -65,7 +65,7 @@ class ClusterRuns:
         target: the kind of workload; None: jobset for new runs, and every kind when runs are looked up.
         sources: the sources whose lines listeners receive, such as `rank 0`; default: all.
         timeouts: the time limits after which a follower gives up a run that does not start.
-        change_pod: a function that is applied to every pod template, metadata and spec; default: none.
+        change_pod: a function that is applied to the metadata and spec of every pod template; default: none.
     """
 
     def __init__(

@@ -14,9 +14,9 @@ from stepset.backends.kubernetes.find import listed
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.metadata import QUEUE_LABEL, RUN
+from stepset.unstructured import Fields, part, text
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import controller_of, is_run
-from stepset.watch.cluster.unstructured import Fields, part, text
 
 
 async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:
@@ -81,10 +81,10 @@ async def any_pods(namespaced: NamespacedClient, run: str) -> bool:
 
 
 def _remains(pod: Fields, run: str) -> bool:
-    """Whether a pod may be one of a run's Jobs, which may be deleted already, and has not ended.
+    """Whether a pod has not ended and may belong to a Job of a run; the Job may be deleted already.
 
-    Another user can create pods with the run's label, but no Job with such a name; the garbage collector deletes a pod
-    that names a Job that never existed, and if a finalizer keeps such a pod, it never starts.
+    The run's label is not sufficient, because another user can create pods with it. The garbage collector deletes a pod
+    whose controller is a Job that never existed. If a finalizer keeps such a pod, it never starts.
     """
     owner, meta = controller_of(pod), part(pod, "metadata")
     if owner.kind != "Job" or not owner.name.startswith(f"{run}-"):
@@ -134,7 +134,7 @@ def check(reply: Reply, what: str, manifest: Manifest, namespaced: NamespacedCli
 
 
 def exists_with_uid(reply: Reply) -> bool:
-    """Whether a reply to a request with a uid allows for an object with this uid.
+    """Whether the object of a request may exist with the requested uid, according to a reply that is a refusal.
 
     If the uid differs, custom resources reply 422 and built-in ones 409.
     """

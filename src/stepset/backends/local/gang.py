@@ -283,11 +283,17 @@ class Gang:
             pods = self._of(rule.group)
             enough = pods[0].exit_code == 0 if rule.first else sum(p.exit_code == 0 for p in pods) >= rule.count
             if enough:
-                # Some nodes of an elastic world may still be writing their last lines.
+                # As with the successPolicy of a Job, the failure of another node no longer matters. Some nodes of an
+                # elastic world may still be writing their last lines.
+                self._stop_at = None
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
-                if not any(p.running for p in pods):
-                    self._success()
         self._start_groups()
+
+    def _stragglers_have_ended(self, now: float) -> bool:
+        """Whether the run has succeeded and its nodes have ended, or have had the time for it."""
+        if self._stragglers_until is None:
+            return False
+        return now >= self._stragglers_until or not any(p.running for p in self._of(self._plan.success.group))
 
     def _success(self) -> None:
         self._succeeded = True
@@ -318,12 +324,14 @@ class Gang:
 
     def _fail(self, seen: Observation) -> None:
         """Records an end that is a failure, and stops the gang unless it is being stopped."""
-        if self._succeeded:
+        if self._succeeded or self._stragglers_until is not None:
             return
         self._observations.append(seen)
         if seen.stopped or self._stopped_at is not None:
             return
-        delay = SETTLE if may_be_aftermath(seen) else 0.0
+        # Another node of an elastic world loses the store also if node 0 has just ended with 0.
+        lost_store = self._plan.success.first and seen.kind is FailureKind.RENDEZVOUS
+        delay = SETTLE if lost_store or may_be_aftermath(seen) else 0.0
         at = time.monotonic() + delay
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 
@@ -349,7 +357,7 @@ class Gang:
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
         if self._stop_at is not None and now >= self._stop_at and self._stopped_at is None:
             self._stop()
-        if self._stragglers_until is not None and now >= self._stragglers_until and self._stopped_at is None:
+        if self._stopped_at is None and self._stragglers_have_ended(now):
             self._success()
         for pod in self._pods:
             if pod.running and self._kill_at is not None and now >= self._kill_at:

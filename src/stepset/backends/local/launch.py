@@ -228,6 +228,7 @@ def _make_checkpoint_dir(job: TrainingJob) -> None:
     except OSError as error:
         raise BadInputError(
             f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"
+            " directory"
         ) from error
 
 

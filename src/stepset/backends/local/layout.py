@@ -42,7 +42,7 @@ LAUNCHER_ADDRESS = "127.0.0.1"
 _PER_PROCESS = {
     ProcessRank: "{rank}",
     LocalRank: "{local_rank}",
-    # Not the plan's indexes, which may not exist on this machine: `local_entries` sets the devices of the pod.
+    # The agent inserts the pod's devices, which `local_entries` sets: the plan's may not exist on this machine.
     OwnDeviceFirst: "{devices}",
     FirstNode: "{first}",
 }
@@ -157,7 +157,7 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
             env[entry.name] = resolve(entry.value, places)
     env |= {POD_MARK: str(directory), "STEPSET_LIFELINE": "1"}
     command = [expand(resolve(word, places), own) for word in (*group.command, *group.args)]
-    # Without the text itself, which may be the value of a secret.
+    # The error does not contain the text itself, which may be the value of a secret.
     if bad := [
         *(f"the variable {name!r}" for name in env if "\0" in name + env[name]),
         *(f"word {number} of the command" for number, word in enumerate(command, 1) if "\0" in word),
@@ -199,7 +199,7 @@ def _plan_env(
 def _config(
     plan: LaunchPlan, group: PodGroup, index: int, layout: RunLayout, places: _PodText, directory: Path
 ) -> dict[str, Any]:
-    """Returns the agent's config (docs/design/agent.md), without names to wait for: local peers are IP addresses."""
+    """Returns the agent's config (docs/design/agent.md). It contains no names to resolve: peers are IP addresses."""
     settings = group.agent
     sources = {NODE: f"node {index}", LAUNCHER: "launcher"}
     config: dict[str, Any] = {

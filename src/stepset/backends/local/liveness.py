@@ -28,7 +28,7 @@ PROCESSES_FILE = "processes.json"
 class SupervisorRecord:
     """The supervisor's record of its own process; `process` is None if the record has none.
 
-    `pids_are_ours`: the supervisor's pids have the same meaning in this process.
+    `pids_are_ours` is whether the supervisor's pids identify the same processes in this process.
     """
 
     process: ProcessId | None = None

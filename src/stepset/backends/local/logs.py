@@ -82,7 +82,7 @@ class Recorder:
         return tuple(self._redacted.shown(source, line) for line in self._tails.get(source, ()))
 
     def last_line(self, source: str) -> str:
-        """Returns the last line of a source in the same way; empty if there is none."""
+        """Returns the last line of a source, redacted; a long line is truncated. Empty if there is none."""
         lines = self._tails.get(source)
         return self._redacted.shown(source, lines[-1]) if lines else ""
 

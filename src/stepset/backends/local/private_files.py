@@ -1,6 +1,6 @@
 """Files and directories of runs: only their owner may read them, whatever the umask.
 
-Readers expect that another user or a training may have replaced a file.
+Another user or the training code may replace a file, so readers open only regular files and read a limited size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from stepset.regular_files import open_regular
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes that are read of a file."""
+"""The maximum size of a file that is read, in bytes."""
 
 
 def read_regular(path: Path) -> bytes:

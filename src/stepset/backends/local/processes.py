@@ -43,7 +43,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process, distinguished from later ones with its pid by its start time (None if the system has none)."""
+    """A process. Its start time distinguishes it from later processes with this pid; None if the system has none."""
 
     pid: int
     started: int | None = None

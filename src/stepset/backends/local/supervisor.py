@@ -124,7 +124,8 @@ class Supervisor:
         stdin = given.request.stdin
         start = os.lseek(stdin, 0, os.SEEK_CUR) if stdin is not None and stat.S_ISREG(os.fstat(stdin).st_mode) else None
         while True:
-            if stdin is not None and start is not None:  # a pipe continues where the earlier attempt has read it
+            # A pipe cannot be rewound: the attempt reads what the earlier ones have not read.
+            if stdin is not None and start is not None:
                 os.lseek(stdin, start, os.SEEK_SET)
             for path, content in plan_files(given.plan, given.layout, ports).items():
                 make_directories(path.parent)

@@ -39,7 +39,7 @@ class Tracker:
         return self._status.phase
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        """Begins an attempt: every row is Pending again, and keeps its count of restarts."""
+        """Begins an attempt: every row is Pending; rows of the previous attempt count one more restart."""
         restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
         self._rows = {
             row.source: replace(row, restarts=restarts.get(row.source, row.restarts))

@@ -11,9 +11,9 @@ from typing import Any
 from stepset.errors import BadInputError
 from stepset.spec.scalars import Scalar, plain, text_of
 
-# A dot between keys; `\.` is a dot within one.
 _DEEPEST = 100
 _INDEX_DIGITS = 10
+# A dot between keys; `\.` is a dot within one.
 _DOT = re.compile(r"(?<!\\)\.")
 
 

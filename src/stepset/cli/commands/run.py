@@ -130,7 +130,8 @@ def _run(
     stdin = standard_input(given.job)
     if stdin is not None and backend_args.backend != "local" and has_data(stdin):
         print_message(
-            "note: standard input does not reach the ranks on a cluster; put the data into code, or on a volume"
+            "note: standard input does not reach the ranks on a cluster; put the data into the job's code directory, or"
+            " on a volume"
         )
     request = RunRequest(given.job, read_sources(given.job, given.base_dir), stdin=stdin)
     lines = sys.stderr if lines_to_stderr else sys.stdout

@@ -178,11 +178,12 @@ def prune(
     from stepset.cli.output.formats import seconds_of
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
+    from stepset.watch.present.sentences import counted
 
     age = None if older_than is None else seconds_of("--older-than", older_than)
     found = backend_args.open_backend().prune(PruneRule(age, failed), dry_run=dry_run)
     write_out("".join(f"{printable(run.name)}\n" for run in found))
-    print_message(f"stepset: {'would delete' if dry_run else 'deleted'} {len(found)} run{'s' * (len(found) != 1)}")
+    print_message(f"stepset: {'would delete' if dry_run else 'deleted'} {counted(len(found), 'run')}")
     return 0
 
 

@@ -16,6 +16,6 @@ class _Formatter(logging.Formatter):
 
 
 def make_log_printable() -> None:
-    """Makes the messages and tracebacks printable that are logged without a configured handler."""
+    """Makes messages and tracebacks printable if no handler is configured for them."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Formatter())

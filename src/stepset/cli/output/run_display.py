@@ -1,4 +1,4 @@
-"""The output of `stepset run` during a run: the ranks' lines, and records as lines or in a live status line.
+"""The output of `stepset run` during a run: the ranks' lines, and the run's state as lines or as a live status line.
 
 The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
 second, so that a rank's print costs no system call and a terminal is not flooded.

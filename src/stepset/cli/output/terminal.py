@@ -62,7 +62,11 @@ def binary(stream: object) -> BinaryIO:
 
 
 def write_out(text: str) -> None:
-    """Writes text to stdout as UTF-8; ignores that the reader has closed it; raises InfrastructureError otherwise."""
+    """Writes text to stdout as UTF-8; does nothing if the reader has closed stdout.
+
+    Raises:
+        InfrastructureError: the text cannot be written for another reason.
+    """
     try:
         sys.stdout.flush()
         out = binary(sys.stdout)

@@ -27,7 +27,7 @@ def job_policies(job: TrainingJob, plan: LaunchPlan, group: PodGroup) -> dict[st
     """Fields of a batch/v1 Job that define what a failed pod means, and when the Job has succeeded.
 
     A gang's Job fails with its first pod. The Job of an elastic world replaces pods one by one; if its size may shrink,
-    it succeeds with pod 0, which ends with 0 only after all pods of the last world.
+    it succeeds with pod 0, which ends with 0 only after all pods of the last rendezvous round have ended with 0.
     """
     elastic = plan.world.elastic if group.name == NODE else None
     disruption = {"action": "Ignore" if elastic else "FailJob", "onPodConditions": _DISRUPTED}

@@ -120,8 +120,11 @@ def _master(request: RenderRequest) -> str:
 
 
 def _gpus(request: RenderRequest) -> set[int]:
-    """Returns what the controller may count as GPUs: the amounts of resources with "gpu" in their name, of which it
-    takes any, whatever their unit; requests before limits (pkg/runtime/runtime.go:289-315)."""
+    """Returns the numbers of GPUs that the controller may find: the amounts of the resources with "gpu" in their name.
+
+    The controller uses an arbitrary one of them, whatever its unit is; requests take precedence over limits
+    (pkg/runtime/runtime.go:289-315).
+    """
     resources = request.plan.group(NODE).resources
     for amounts in (resources.requests, resources.limits):
         if found := {ceil_quantity(amount) for name, amount in amounts.items() if "gpu" in name.lower()}:

@@ -7,6 +7,7 @@ from typing import Any
 
 from stepset.plan.model import PodGroup
 from stepset.spec.job import TrainingJob
+from stepset.spec.template import is_whole
 from stepset.targets.names import CONTAINER
 from stepset.targets.pods.placement import PLACEMENT_FIELDS
 
@@ -20,7 +21,7 @@ def overlay_of(job: TrainingJob, group: PodGroup) -> dict[str, Any]:
     overlay = job.pod_template
     if not overlay:
         return {}
-    template = dict(overlay) if "spec" in overlay or "metadata" in overlay else {"spec": overlay}
+    template = dict(overlay) if is_whole(overlay) else {"spec": overlay}
     spec = template.get("spec")
     if group.in_world or not isinstance(spec, Mapping):
         return template

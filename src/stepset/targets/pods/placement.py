@@ -1,4 +1,5 @@
-"""Where the pods of a group may run: the nodes of the world as `scheduling` says, other pods as they say themselves.
+"""Where the pods of a group may run: the job's `scheduling` places the nodes; a separate launcher and each role have
+a field of their own.
 
 A pool of machines with accelerators usually has a taint, which admission tolerates only for pods that request an
 accelerator (kubernetes v1.36 plugin/pkg/admission/extendedresourcetoleration). A launcher with the selector of such a
@@ -44,8 +45,8 @@ def affinity_of(job: TrainingJob, plan: LaunchPlan, run: str, group: PodGroup) -
     """Returns the affinity of a group's pods; that of the job, extended if the nodes need a domain for themselves.
 
     The nodes cannot use a domain with another pod of a JobSet (jobset v0.12.0 pkg/webhooks/pod_webhook.go). So the
-    other pods of the run prefer machines without the label, and a domain in which another of them runs; spread over all
-    domains, they would leave none for the nodes.
+    other pods of the run prefer machines without the label of the domains, and the same domain as each other: spread
+    over all domains, they would leave none for the nodes.
     """
     own, key, nodes = dict(placement_of(job, group).affinity), job.scheduling.topology.exclusive, exclusive_group(plan)
     if key is None or group.name == nodes:

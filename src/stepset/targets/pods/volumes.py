@@ -66,7 +66,7 @@ def _agent(request: RenderRequest, group: PodGroup, scratch: bool) -> Iterator[R
 
 
 def _code(request: RenderRequest, group: PodGroup) -> Iterator[Rows]:
-    """The agent copies or unpacks the code, so that ranks can write to their directory; without it, it is mounted."""
+    """Mounts the code read-only; the agent, if there is one, copies or unpacks it to where ranks can write."""
     shipped = request.shipped
     if group.agent is not None and (shipped or request.sources.archive is not None):
         yield _volume("stepset-source", SOURCE_DIR, configMap={"name": code_name(request)})

@@ -10,7 +10,7 @@ from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.values import FieldValue, SecretValue, Text
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
-from stepset.spec.template import node_container, rows
+from stepset.spec.template import is_whole, node_container
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.security import RESTRICTED
 from stepset.targets.pods.sidecars import ALWAYS
@@ -23,6 +23,7 @@ from stepset.targets.validation.restricted import restricted_problems
 from stepset.targets.validation.scheduling import scheduling_problems
 from stepset.targets.validation.syntax import is_config_key, is_label_key, label_problems, name_problem
 from stepset.targets.validation.volume_mounts import mount_problems
+from stepset.unstructured import rows
 
 # Fields that the downward API allows in variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
 _FIELD = re.compile(
@@ -78,7 +79,10 @@ def _template(job: TrainingJob, group: PodGroup) -> Iterator[str]:
     problems = list(_template_fields(job, given))
     yield from problems
     if not problems and not node_container(merge(_LEAST_POD, given)):
-        yield f"pod_template: removes the container {CONTAINER!r}, which trains; omit the null or $patch that does"
+        yield (
+            f"pod_template: removes the container {CONTAINER!r}, which runs the training; omit the null or $patch that"
+            " removes it"
+        )
 
 
 def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str]:
@@ -88,8 +92,7 @@ def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str
     if not isinstance(spec, Mapping):
         yield "pod_template.spec: is not a mapping; write {key: value}"
         return
-    whole = "spec" in job.pod_template or "metadata" in job.pod_template
-    place = "pod_template.spec" if whole else "pod_template"
+    place = "pod_template.spec" if is_whole(job.pod_template) else "pod_template"
     yield from _unknown(spec, POD_FIELDS, place)
     for field, why in (
         ("restartPolicy", "a gang is started again as a whole; use restart"),

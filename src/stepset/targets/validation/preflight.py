@@ -163,8 +163,9 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     exclusive, nodes = scheduling.topology.exclusive, plan.group(plan.success.group)
     if exclusive is not None and kind in ("coscheduling", "volcano") and max(job.num_nodes, nodes.count) > 1:
         yield (
-            f"scheduling.topology.exclusive: never starts with gang: {kind}: JobSet creates the other pods of the nodes"
-            " when the first one is scheduled, and the gang schedules none before all exist; use gang: none or kueue"
+            f"scheduling.topology.exclusive: the run would never start with gang: {kind}: JobSet creates the other pods"
+            " of the nodes after the first one is scheduled, and the gang scheduler schedules none until all exist; use"
+            " gang: none or kueue"
         )
     if scheduling.min_member is None:
         return

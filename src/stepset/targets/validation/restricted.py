@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.spec.template import rows
 from stepset.targets.pods.security import CONTAINER_KINDS, RESTRICTED
+from stepset.unstructured import part, rows
 
 _HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC")
 _VOLUMES = frozenset(
@@ -68,12 +68,12 @@ def restricted_problems(template: Mapping[str, Any], place: str) -> Iterator[str
         template: `pod_template` as a whole template.
         place: the job file's field of its `spec`.
     """
-    annotations = _mapping(template, "metadata", "annotations")
+    annotations = part(template, "metadata", "annotations")
     for key, value in annotations.items():
         allowed = str(value) == "runtime/default" or str(value).startswith("localhost/")
         if str(key).startswith(_APP_ARMOR_ANNOTATION) and not allowed:
             yield _line("pod_template.metadata.annotations", (str(key), value, "use runtime/default, or leave it out"))
-    for problem in _pod(_mapping(template, "spec")):
+    for problem in _pod(part(template, "spec")):
         yield _line(place, problem)
 
 
@@ -91,7 +91,7 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Problem]:
             if source not in ("name", "$patch") and source not in _VOLUMES and volume[source] is not None:
                 yield f"volumes.{volume.get('name', number)}.{source}", volume[source], _CLAIM
     yield from _context(spec, "securityContext")
-    for sysctl in _rows(_mapping(spec, "securityContext"), "sysctls"):
+    for sysctl in _rows(part(spec, "securityContext"), "sysctls"):
         if str(sysctl.get("name")) not in _SYSCTLS:
             yield "securityContext.sysctls", sysctl.get("name"), _OMIT
     for kind in CONTAINER_KINDS:
@@ -102,14 +102,14 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _context(row, "securityContext")
-    context = _mapping(row, "securityContext")
+    context = part(row, "securityContext")
     if context.get("privileged"):
         yield "securityContext.privileged", context["privileged"], _OMIT
     if context.get("allowPrivilegeEscalation"):
         yield "securityContext.allowPrivilegeEscalation", context["allowPrivilegeEscalation"], _OMIT
     if context.get("procMount") not in (None, "Default"):
         yield "securityContext.procMount", context["procMount"], _OMIT
-    capabilities = _mapping(context, "capabilities")
+    capabilities = part(context, "capabilities")
     added = capabilities.get("add")
     if isinstance(added, list) and any(each != "NET_BIND_SERVICE" for each in added):
         yield "securityContext.capabilities.add", added, "only NET_BIND_SERVICE may be added"
@@ -120,40 +120,32 @@ def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
         if port.get("hostPort"):
             yield "ports.hostPort", port["hostPort"], _OMIT
     for path in _HANDLERS:
-        handler = _mapping(row, *path)
+        handler = part(row, *path)
         for action in ("httpGet", "tcpSocket"):
-            if host := _mapping(handler, action).get("host"):
+            if host := part(handler, action).get("host"):
                 yield ".".join((*path, action, "host")), host, _OMIT
 
 
-def _context(part: Mapping[str, Any], name: str) -> Iterator[Problem]:
+def _context(owner: Mapping[str, Any], name: str) -> Iterator[Problem]:
     """The fields that a pod and a container both have."""
-    context = _mapping(part, name)
+    context = part(owner, name)
     if context.get("runAsNonRoot") is False:
         yield f"{name}.runAsNonRoot", False, _OMIT
     if context.get("runAsUser") == 0:
         yield f"{name}.runAsUser", 0, "give the number of a user other than root"
     for field, allowed in (("seccompProfile", _SECCOMP), ("appArmorProfile", _APP_ARMOR)):
-        kind = _mapping(context, field).get("type")
+        kind = part(context, field).get("type")
         if kind is not None and kind not in allowed:
             yield f"{name}.{field}.type", kind, f"use {' or '.join(allowed)}, or leave it out"
-    labels = _mapping(context, "seLinuxOptions")
+    labels = part(context, "seLinuxOptions")
     if labels.get("type") is not None and labels["type"] not in _SELINUX_TYPES:
         yield f"{name}.seLinuxOptions.type", labels["type"], f"use one of {', '.join(_SELINUX_TYPES[1:])}"
     for field in ("user", "role"):
         if labels.get(field):
             yield f"{name}.seLinuxOptions.{field}", labels[field], _OMIT
-    if _mapping(context, "windowsOptions").get("hostProcess"):
+    if part(context, "windowsOptions").get("hostProcess"):
         yield f"{name}.windowsOptions.hostProcess", True, _OMIT
 
 
-def _mapping(part: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Returns the mapping at a path; empty if there is none, or a value of another type, which other checks report."""
-    for key in path:
-        found = part.get(key)
-        part = found if isinstance(found, Mapping) else {}
-    return part
-
-
-def _rows(part: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    return [row for row in rows(part, key) if row.get("$patch") != "delete"]
+def _rows(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    return [row for row in rows(data, key) if row.get("$patch") != "delete"]

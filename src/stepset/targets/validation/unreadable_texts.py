@@ -10,7 +10,8 @@ from stepset.spec.job import TrainingJob
 
 # The controller stores the TrainingRuntime as YAML, and applies the JobSet as YAML. U+0085 is a line break there, which
 # becomes a space. The parser refuses the other characters, and only the controller's log shows it (kubeflow/trainer
-# v2.3.0 pkg/runtime/core/snapshot.go; go.yaml.in/yaml v2 readerc.go; tested). JSON escapes all others.
+# v2.3.0 pkg/runtime/core/snapshot.go; go.yaml.in/yaml v2 readerc.go; tested). Other
+# characters that YAML does not allow are escaped in JSON.
 _UNREADABLE = re.compile("[\x7f-\x9f\ufffe\uffff]")
 _NOT_IN_JOBSET = frozenset({"function", "code"})
 

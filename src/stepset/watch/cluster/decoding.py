@@ -29,7 +29,7 @@ _ANNOTATIONS = (
 
 
 def _fields(names: str, **typed: Any) -> Any:
-    """A TypedDict of optional API fields; `typed` are the fields that are pruned in turn."""
+    """A TypedDict of optional API fields. `typed` are the fields whose own fields are pruned, too."""
     fields = {**dict.fromkeys(names.split(), Any), **typed}
     return TypedDict("_Fields", fields, total=False)  # type: ignore[operator]  # mypy knows only literal fields
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stepset.watch.cluster.unstructured import Fields, number, one_line, part, text, time_of
+from stepset.unstructured import Fields, number, one_line, part, text, time_of
 
 SHOWN = 6
 """The maximum number of events in a Failure."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepset.run_status import Failure, FailureKind
+from stepset.unstructured import to_number
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
-from stepset.watch.cluster.unstructured import to_number
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of, make_failure
 from stepset.watch.present.sentences import restart_sentence
@@ -94,7 +94,7 @@ def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Fa
     words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
     text = next((each for each in words if each), workload.reason or "no reason is reported")
     pod, code = "", None
-    # A pod that fails by itself is kept by its Job: these pods were deleted.
+    # A Job keeps pods that fail by themselves. These pods no longer exist, so something deleted them.
     kind = FailureKind.INFRASTRUCTURE
     if found := _FAILED_WITH.search(text):
         pod, code = found.group(1), to_number(found.group(2))

@@ -52,9 +52,9 @@ class Timeouts:
     Args:
         admission: seconds that the run may wait in a queue; None: no limit.
         startup: seconds from admission, or from a restart, until all pods run; None: no limit.
-        fail_early: whether a problem that needs a change ends the wait early (`Trouble.wait_limit`): one in the pods
-            themselves at once, one that a user can fix later, and only with a `startup` limit. False for callers that
-            only read.
+        fail_early: whether a problem that does not resolve itself ends the wait early (`Trouble.wait_limit`). A problem
+            in the pods themselves ends the wait at once. A problem that a user can fix ends it after some time, and
+            only if there is a `startup` limit. False for callers that only read.
         quiet: seconds without output from a running run after which a note reports this; None: never.
     """
 
@@ -104,7 +104,7 @@ class FollowPolicy:
         return self._quiet(self._given_up(status, objects, now, clock), clock)
 
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
-        """The pods of lost nodes that the job requires to force-delete, except those in `released`."""
+        """The pods of lost nodes that the follower must force-delete, except those that `released` has recorded."""
         if silent > UNREACHABLE_AFTER:
             return []
         return [pod for pod in lost_pods(objects, now) if pod.release and pod.uid not in self._released]

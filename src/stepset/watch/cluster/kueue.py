@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.run_status import Waiting
-from stepset.watch.cluster.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
+from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import read_events
 from stepset.watch.bounded_json import parse_json
-from stepset.watch.cluster.unstructured import LARGEST
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import Joiner, Splitter
 from stepset.watch.redacted_lines import RedactedLines

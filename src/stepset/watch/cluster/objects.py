@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Events, read_event
 from stepset.watch.cluster.kueue import KueueWorkload, read_kueue_workload
@@ -18,8 +19,8 @@ from stepset.watch.cluster.ownership import (
     name_of,
     run_of,
 )
-from stepset.watch.cluster.pods import Place, Pod, PodPlaces, read_pod
-from stepset.watch.cluster.unstructured import part, text
+from stepset.watch.cluster.pod_places import PodPlaces
+from stepset.watch.cluster.pods import Place, Pod, read_pod
 from stepset.watch.cluster.workload import Workload, combined, is_job_of, is_pod_of, read_workload
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class RunObjects:
     Attributes:
         absence: `deleted` if the workload's deletion was observed, `missing` if the workload no longer exists and its
             deletion was not observed; empty while it exists.
-        deleted_by_follower: the follower has deleted the run, so a missing workload counts as deleted.
+        deleted_by_follower: whether the follower has deleted the run; then a missing workload counts as deleted.
         position: the run's position in Kueue's queue, from 1; None if unknown, or if it is not queued.
         owners_known: how many owners of pods have become known so far.
     """
@@ -111,8 +112,9 @@ class RunObjects:
         if self._top is not None and seen.kind != self._top.kind:
             return False
         if self.uid and seen.uid != self.uid:
-            # The workload of another run with the same name: of a later run, so this run's workload no longer exists;
-            # or, if this run's workload was not seen yet, of an earlier run, whose deletion the watch will report.
+            # The workload of another run with the same name. If it is not new and this run's workload was not seen yet,
+            # it belongs to an earlier run, and the watch will report its deletion. Otherwise, unless it is deleted, it
+            # belongs to a later run, so this run's workload no longer exists.
             precedes = self._top is None and (change.verb != "ADDED" or seen.deletion_requested is not None)
             return not (deleted or precedes) and self.not_found()
         self.name, self.uid = seen.name, seen.uid
@@ -181,7 +183,7 @@ class RunObjects:
             try:
                 changed |= self.see(change)
             except UnreadableObjectError as error:
-                # The error is about a deferred change, and the caller of `see` passed another one.
+                # Not raised, because the caller of `see` has passed another change than this one, which was deferred.
                 _log.warning("%s cannot be read and is ignored: %s", name_of(change.object), error)
         return changed
 

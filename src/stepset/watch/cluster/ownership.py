@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepset.targets.metadata import RUN
+from stepset.unstructured import Fields, part, rows, text
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 
 class UnreadableObjectError(ValueError):
@@ -100,7 +100,7 @@ class DeferredChanges:
         return len(self._owner)
 
     def keep(self, owner: str, uid: str, change: Change) -> None:
-        """Keeps a change of the object `uid` until `take(owner)`; ignores it if one of them is empty."""
+        """Keeps a change of the object `uid` until `take(owner)`; does nothing if `owner` or `uid` is empty."""
         if not owner or not uid:
             return
         if change.verb == "DELETED":

@@ -9,11 +9,11 @@ from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.run_status import Failure, RankStatus
+from stepset.unstructured import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.cluster.terminations import RankPlacement, tails
-from stepset.watch.cluster.unstructured import integer
 
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepset.run_status import Progress
+from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import read_events
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.unstructured import LARGEST
 from stepset.watch.diagnose import TAIL
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.redacted_lines import KEPT, RedactedLines

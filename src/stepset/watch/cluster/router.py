@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepset.targets.metadata import RUN
+from stepset.unstructured import Fields, part, rows, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import FOLLOWED_KINDS, RunObjects
 from stepset.watch.cluster.ownership import run_of
-from stepset.watch.cluster.unstructured import Fields, part, rows, text
 
 _Key = tuple[str, str]
 

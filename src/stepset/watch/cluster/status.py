@@ -97,7 +97,10 @@ def all_ended(objects: RunObjects) -> bool:
 
 
 def success_confirmed(objects: RunObjects) -> bool:
-    """Whether the pods confirm a success that the controller reports. One of the pods contains the result."""
+    """Whether the pods confirm a success that the controller reports; True if it reports none.
+
+    Until the pods confirm it, the result may be missing: the status of one of them contains it.
+    """
     workload = objects.workload
     if workload is None or workload.ended != "Succeeded":
         return True
@@ -123,7 +126,7 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
         if end is not None:
             return end
     if objects.absence == "deleted" or workload.deletion_requested is not None:
-        # The cluster deletes the pods later.
+        # The deletion time of a workload may be unknown. Its pods are deleted later: use the earliest of their times.
         requested = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=now)
         ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
         return _End("deleted", Phase.FAILED, max([workload.deletion_requested or requested, *ends]))
@@ -206,7 +209,7 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
     world = [pod for pod in pods if pod.group == workload.success]
     started = [pod for pod in world if pod.running or pod.started is not None]
     if len(started) >= workload.needed:
-        # Deleted pods count: whether the run ends or restarts is not decided yet.
+        # Deleted pods count as started, because it is not decided yet whether the run ends or restarts.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
     restarting = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
     restarting = restarting or any(pod.restarts for pod in world)

@@ -13,10 +13,10 @@ from typing import Any
 
 from stepset.plan.model import NODE
 from stepset.run_status import FailureKind
+from stepset.unstructured import integer, moment
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
-from stepset.watch.cluster.unstructured import integer, moment
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, error_of, find_error, may_be_aftermath
 
@@ -82,8 +82,9 @@ def observations(
 ) -> list[Observation]:
     """Every unsuccessful end of some pods.
 
-    `present`: the pods belong to the current attempt, to which the workload's conditions refer. `blame_deleted`: the
-    pod whose deletion was requested first is the cause, because no other failure is known.
+    `present` is whether the pods belong to the current attempt, to which the workload's conditions refer.
+    `blame_deleted` is whether the pod whose deletion was requested first is the cause, because no other failure is
+    known.
     """
     own: list[Observation] = []
     deleted: list[Pod] = []

@@ -254,7 +254,8 @@ def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
     """An image that is being pulled: not a problem, but the reason why the run has not started.
 
-    It is inferred from a container that waits for nothing else: the kubelet's event about it is not a warning.
+    It is inferred from a container that waits for nothing else. The kubelet's event about the image is not a warning,
+    and only warnings are watched.
     """
     pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.ready_to_start or now) > PULLING_AFTER]
     if pulling:

@@ -14,9 +14,7 @@ from typing import Any, Literal
 from stepset.plan.model import NODE
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import JOB, LOST_NODE_AFTER, MIN_NODES, QUEUE_LABEL, RANKS, RUN, TTL, VERDICT, WORLD_SIZE
-from stepset.watch.bounded_json import parse_json
-from stepset.watch.cluster.ownership import controller_of
-from stepset.watch.cluster.unstructured import (
+from stepset.unstructured import (
     Fields,
     conditions,
     holds,
@@ -29,6 +27,8 @@ from stepset.watch.cluster.unstructured import (
     time_of,
     to_number,
 )
+from stepset.watch.bounded_json import parse_json
+from stepset.watch.cluster.ownership import controller_of
 from stepset.watch.cluster.verdict import parse_verdict
 
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of a JobSet's Jobs
@@ -70,7 +70,7 @@ class Workload:
     success: str = NODE  # the group that must succeed for the run to succeed
     needed: int = 1  # pods of that group that must run, and succeed unless `first` is set
     first: bool = False  # whether the success of that group's pod 0 suffices: it ends after the others
-    min_nodes: int | None = None  # of an elastic world: the nodes with which it trains
+    min_nodes: int | None = None  # of an elastic world: the minimum number of nodes
     elastic: bool = False  # whether its pods are replaced one by one
     deadline: int | None = None  # seconds
     world_size: int | None = None  # planned ranks, if known
@@ -262,7 +262,10 @@ _READERS = {
 
 
 def _resumed(by_type: Mapping[str, Fields], suspended: bool) -> float | None:
-    """When the last suspension ended; infinity until the controller has observed that."""
+    """When the last suspension ended; infinity until the controller reports its end.
+
+    None if the run is suspended, or was never suspended.
+    """
     found = by_type.get("Suspended")
     if found is None or suspended:
         return None
@@ -285,7 +288,7 @@ def _world(job: Fields, groups: Mapping[str, int], success: str, min_nodes: int 
     enough = next(iter(rows(part(job, "successPolicy"), "rules")), {})
     return {
         "success": success,
-        # Runs of earlier versions have succeededCount: min_nodes.
+        # In a run of an earlier version, the success policy contains min_nodes as succeededCount.
         "needed": number(enough, "succeededCount", min_nodes or groups.get(success, 1)),
         "first": text(enough, "succeededIndexes") == "0",
         # targets/kinds/failure_policy.py: only the Job of an elastic world ignores disruptions.
@@ -334,7 +337,7 @@ def _pair(value: object) -> tuple[int, int] | None:
 
 
 def is_job_of(jobset: Workload, job: Workload) -> bool:
-    """Whether a Job belongs to a JobSet: its owner is the JobSet, which could have given it its name and attempt.
+    """Whether a Job belongs to a JobSet: the JobSet is its owner, and may have created a Job of this name and attempt.
 
     The watch of Jobs may be ahead of that of JobSets, by one restart.
     """
@@ -346,7 +349,10 @@ def is_job_of(jobset: Workload, job: Workload) -> bool:
 
 
 def is_pod_of(top: Workload, pod: Fields) -> bool:
-    """Whether its workload could give the pod its name (checks StatefulSets only; a Job's pods have random names)."""
+    """Whether a workload may have created a pod of this name; always True unless the workload is a StatefulSet.
+
+    The pods of a Job have random names.
+    """
     if top.kind == "StatefulSet":
         name = text(part(pod, "metadata"), "name")
         return name.removeprefix(f"{top.name}-").isdecimal()

@@ -48,7 +48,7 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def is_shown(source: str, ranks: frozenset[int] | None) -> bool:
-    """Whether the lines of a source are shown. Those of launchers and roles are, unless `ranks` is empty.
+    """Whether the lines of a source are shown. Lines of launchers and roles are shown unless `ranks` is empty.
 
     >>> [source for source in ("rank 0", "rank 10", "launcher") if is_shown(source, frozenset({0}))]
     ['rank 0', 'launcher']

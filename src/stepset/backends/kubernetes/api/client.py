@@ -90,8 +90,8 @@ class _Session:
 class Client:
     """An API server and the credentials for it; connections stay open until the last `async with` block ends.
 
-    A client belongs to one event loop at a time. `load` reads the configuration: at first unless `config` is given, and
-    again when the server does not accept the credentials.
+    A client belongs to one event loop at a time. `load` reads the configuration: before the first request unless
+    `config` is given, and again when the server does not accept the credentials.
     """
 
     def __init__(self, load: Load, config: ClientConfig | None = None) -> None:
@@ -151,7 +151,9 @@ class Client:
         timeout: float = REQUEST_TIMEOUT,
         decode: Decode = json.loads,
     ) -> Reply:
-        """Sends a request and returns the reply within `timeout` seconds; `decode` may raise ValueError.
+        """Sends a request and returns the reply within `timeout` seconds.
+
+        `decode` parses the body. If it raises ValueError, the body counts as one without a JSON object.
 
         Raises:
             UnreachableError: the server cannot be reached, or failed.

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from stepset.backends.kubernetes.api.replies import one_line
 from stepset.errors import BadInputError
+from stepset.unstructured import one_line
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -41,7 +41,7 @@ def _unusable(where: str, context: str | None, reason: str) -> BadInputError:
         return BadInputError(
             f"--context: {context!r} is not in kubeconfig {where}; `kubectl config get-contexts` lists them"
         )
-    text = one_line(reason)[:200].rstrip(".")
+    text = one_line(reason, 200).rstrip(".")
     return BadInputError(f"kubeconfig {where}: cannot be used: {text}; check the file and its current context")
 
 

@@ -20,12 +20,15 @@ class NamespacedClient:
     grant: Grant = field(default_factory=Grant)
 
     def of_kind(self, kind: Resource) -> NamespacedClient:
-        """Returns a client whose errors request permissions for the target of this kind only, if one has it."""
+        """Returns a client whose errors name only the permissions for the target with this kind of workload.
+
+        Returns this client if no target has this kind.
+        """
         target = target_of(kind)
         return self if target is None else self.granting(target)
 
     def granting(self, *targets: str) -> NamespacedClient:
-        """Returns this client with errors that name these targets."""
+        """Returns a client whose errors name the permissions for these targets."""
         return replace(self, grant=replace(self.grant, targets=targets))
 
     def missing_permission(self, reply: Reply) -> InfrastructureError:

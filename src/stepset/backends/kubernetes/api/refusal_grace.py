@@ -9,7 +9,7 @@ REFUSAL_GRACE = 60.0
 class RefusalGrace:
     """Decides whether to retry a refused request: a server that has just started has not loaded all roles yet.
 
-    `allowed`: the server has allowed the same request before.
+    `allowed` is whether the server has allowed the same request before.
     """
 
     def __init__(self, allowed: bool = False) -> None:

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from stepset.errors import InfrastructureError
+from stepset.unstructured import one_line, text
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 403, 404, 410, 413, 429
 """HTTP statuses that this package handles."""
@@ -25,9 +26,10 @@ _SIZE = re.compile(r"etcdserver: request is too large|trying to send message lar
 class Reply:
     """The API server's reply to one request.
 
-    `status` is never 401, 429 or 5xx, which raise; for an object that is too large it is 413. `body` is the
-    object, or the Status that states the reason of a refusal; empty if the response is not a JSON object. `warnings`
-    are the texts of the Warning headers. `date` is the server's time in seconds since the epoch; None if unknown.
+    `status` is never 401, 429 or 5xx, for which `read_reply` raises an error; for an object that is too large it is
+    413. `body` is the object, or the Status that states the reason of a refusal; empty if the response is not a JSON
+    object. `warnings` are the texts of the Warning headers. `date` is the server's time in seconds since the epoch;
+    None if unknown.
     """
 
     status: int
@@ -49,7 +51,7 @@ class Reply:
     @property
     def message(self) -> str:
         """The Status message in one line of at most 300 characters; empty if there is none."""
-        return one_line(self.body.get("message", ""))
+        return _message(self.body)
 
 
 class UnreachableError(InfrastructureError):
@@ -78,7 +80,8 @@ def read_reply(
 ) -> Reply:
     """Reads a reply; error messages contain the address `server`.
 
-    `decode` may raise ValueError; `date` is the Date header.
+    `decode` parses `data`. If it raises ValueError, the reply counts as one without a JSON object. `date` is the Date
+    header.
 
     Raises:
         UnreachableError: the server failed (429, 5xx).
@@ -95,7 +98,7 @@ def read_reply(
                 f"server {server}: is not a Kubernetes API server; check the server's address in the kubeconfig"
             )
         body = {}
-    message = one_line(body.get("message", ""))
+    message = _message(body)
     if status == UNAUTHORIZED:
         raise unauthorized(server)
     if status >= 500 and _SIZE.search(message):
@@ -118,16 +121,15 @@ def unauthorized(server: str) -> UnauthorizedError:
 def unreachable(server: str, error: BaseException) -> UnreachableError:
     """Returns the error for a server that cannot be reached; `error` is that of the HTTP library or the system."""
     cause = getattr(error, "os_error", None)  # of a connection that could not be opened
-    text = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
-    reason = one_line(text or type(error).__name__)[:200]
+    words = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
+    reason = one_line(words or type(error).__name__, 200)
     return UnreachableError(
         f"server {server}: cannot be reached: {reason}; check the network, or the server's address in the kubeconfig"
     )
 
 
-def one_line(message: object) -> str:
-    """Returns a message in one line, cut to 300 characters."""
-    return " ".join(str(message).split())[:_MESSAGE_LIMIT]
+def _message(body: Mapping[str, Any]) -> str:
+    return one_line(text(body, "message"), _MESSAGE_LIMIT)
 
 
 def _seconds(date: str) -> float | None:
@@ -140,5 +142,5 @@ def _seconds(date: str) -> float | None:
 
 def _warning(header: str) -> str:
     """Returns the text of a Warning header, `299 - "text"` (RFC 7234 5.5)."""
-    text = header.partition('"')[2].rpartition('"')[0]
-    return text.replace('\\"', '"').replace("\\\\", "\\")
+    quoted = header.partition('"')[2].rpartition('"')[0]
+    return quoted.replace('\\"', '"').replace("\\\\", "\\")

@@ -27,13 +27,14 @@ _PLURALS = {
 }
 
 _JOB_INSTEAD = "use --target job or statefulset, or install it"
+_GANG_INSTEAD = "use another value of scheduling.gang, or install it"
 # API group -> the product that installs it, and the remedy.
 _INSTALLED: Mapping[str, tuple[str, str]] = {
     "jobset.x-k8s.io": ("JobSet", _JOB_INSTEAD),
     "trainer.kubeflow.org": ("Kubeflow Trainer", "use --target jobset or job, or install it"),
     "batch.volcano.sh": ("Volcano", "use another --target, or install it"),
-    "scheduling.volcano.sh": ("Volcano", "use another, or install it"),
-    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", "use another, or install it"),
+    "scheduling.volcano.sh": ("Volcano", _GANG_INSTEAD),
+    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", _GANG_INSTEAD),
 }
 
 
@@ -51,7 +52,7 @@ class Resource:
 
     @property
     def discovery(self) -> str:
-        """The path that the server serves, for every account, if it serves the kind's API group and version."""
+        """A path that every account may read, and that exists if the server serves the kind's API group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property

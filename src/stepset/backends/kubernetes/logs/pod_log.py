@@ -1,10 +1,12 @@
 """Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
 
 A response may end early (stepset.watch.log_cursor): a log is complete only after a complete response to a request that
-was sent after the container's end. The caller reports changes of the pod by `see`, possibly late: after a restart of
-the container, the server may return the new container's log, which does not begin with the last line that was read. The
-reader discards such a response until `see` reports the restart, because it must first read the rest of the previous
-container's log.
+was sent after the container's end.
+
+The caller reports changes of the pod by `see`, possibly late: the server may return the log of a restarted container
+before `see` reports the restart. Such a response does not begin with the last line that was read. The reader then waits
+for the report. If there is one, the reader discards the response, and first reads the rest of the previous container's
+log. If there is none, the log was rotated.
 
 A slow consumer slows down the reader and the server, but not the container: its runtime writes the log to a file.
 """
@@ -27,7 +29,7 @@ from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.unstructured import one_line
+from stepset.unstructured import one_line
 from stepset.watch.lines import Batch, Splitter
 from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
@@ -43,9 +45,9 @@ because only the open response contains the last lines."""
 SNAPSHOT_READ_TIMEOUT = 15.0
 """Like READ_TIMEOUT, for a log that is not followed."""
 RESTART_REPORT_TIMEOUT = 5.0
-"""Seconds in which a container's restart must be reported if the log seems to belong to another start."""
+"""Seconds to wait for the report of a restart, if a response seems to be the log of a restarted container."""
 NOT_YET = (204, 400)
-"""HTTP statuses of a pod without a node, unknown to its kubelet, or whose container has not started."""
+"""HTTP statuses if the pod has no node, if its kubelet does not know it, or if its container has not started."""
 
 _FIRST_PAUSE = 0.2
 """Seconds before a log whose connection was lost is requested again."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.targets.names import CONTAINER
+from stepset.unstructured import Fields, number, part, rows, text
 from stepset.watch.cluster.pods import read_pod
-from stepset.watch.cluster.unstructured import Fields, number, part, rows, text
 
 Ranks = Mapping[str, tuple[int, int]]
 """Group -> the first rank of its pods, and the number of ranks per pod."""
@@ -46,7 +46,7 @@ class LogPod:
 
 
 def log_pod(data: Fields, deleted: bool = False) -> LogPod:
-    """Reads a pod; `deleted`: it was deleted, and `data` is its last known state."""
+    """Reads a pod; `deleted` is whether it was deleted: then `data` is its last known state."""
     pod, spec, status = read_pod(data, deleted), part(data, "spec"), part(data, "status")
     containers = rows(spec, "containers")
     wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})

@@ -72,7 +72,7 @@ class _Reader:
         return [times[number] for number in kept], [rows[number] for number in kept]
 
     def _ordered(self, times: list[bytes], rows: list[bytes]) -> Block:
-        """Makes times non-decreasing: those of stdout and stderr may be out of order, and rows keep their order."""
+        """Increases times so that they never decrease: lines of stdout and stderr may be slightly out of order."""
         if times and (times[0] < self._latest or times != sorted(times)):
             times = list(accumulate([self._latest, *times], max))[1:]
         if times:

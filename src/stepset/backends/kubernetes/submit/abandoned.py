@@ -11,8 +11,8 @@ from stepset.backends.kubernetes.submit.submission import STARTED
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import RUN, SUBMISSION
+from stepset.unstructured import part, rows, text, time_of
 from stepset.watch.cluster.ownership import is_run
-from stepset.watch.cluster.unstructured import part, rows, text, time_of
 
 HALF_SUBMITTED_AFTER = 600
 """Seconds after which an incomplete submission counts as abandoned."""
@@ -21,8 +21,8 @@ HALF_SUBMITTED_AFTER = 600
 async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> list[str]:
     """Deletes the objects of abandoned submissions and returns the runs' names.
 
-    Ages are measured by the server's clock. A run that still has the label is complete if one of its pods has started,
-    or if all its ConfigMaps exist, because a submission creates them last.
+    Ages are measured by the server's clock. A run that has the label of an incomplete submission is not deleted if one
+    of its pods has started, or if all its ConfigMaps exist, because a submission creates them last.
     """
     removed = []
     for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
@@ -43,8 +43,8 @@ async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> li
 async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource, found: Manifest) -> bool:
     """Whether a pod of a run has started or can start; True if that is unknown.
 
-    `found` is the run's workload or TrainingRuntime, and `resource` its kind. Pods that have not started wait for a
-    ConfigMap of the run, which may not exist, or for anything else, such as an image or a node.
+    `found` is the run's workload or TrainingRuntime, and `resource` its kind. Pods that wait for a ConfigMap that was
+    not created cannot start. Pods that wait for anything else, such as an image or a node, can.
     """
     name = text(part(found, "metadata"), "name")
     selected = Collection(PODS.path(namespaced.namespace), {"labelSelector": f"{RUN}={name}"})

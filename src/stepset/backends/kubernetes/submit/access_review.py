@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.backends.kubernetes.api.client import Client, gather
 from stepset.backends.kubernetes.api.permissions import Grant
-from stepset.backends.kubernetes.api.replies import one_line
 from stepset.errors import InfrastructureError
 from stepset.targets.rbac import rules
 
@@ -71,10 +70,9 @@ async def allowed(client: Client, permission: Permission, namespace: str) -> boo
     reply = await client.post(_REVIEWS, review)
     status = reply.body.get("status")
     if not reply.accepted or not isinstance(status, Mapping):
-        reason = one_line(reply.body.get("message", "no reason given"))[:200]
         raise InfrastructureError(
-            f"server {client.server}: does not report your permissions (HTTP {reply.status}: {reason}); check the user"
-            " of the kubeconfig's context"
+            f"server {client.server}: does not report your permissions (HTTP {reply.status}:"
+            f" {reply.message or 'no reason given'}); check the user of the kubeconfig's context"
         )
     return bool(status.get("allowed"))
 

@@ -87,8 +87,8 @@ def _create(manifest: Manifest) -> Permission:
 
 async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     resource = resource_of(manifest)
-    # A field that a controller's version lacks becomes a note. A field that Kubernetes itself lacks is a mistake in
-    # pod_template, which the server would otherwise drop without an error.
+    # If the installed version of a controller does not know a field, the server's warning becomes a note. If Kubernetes
+    # does not know a field, it is a mistake in pod_template, and the server must not drop it without an error.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return await client.post(resource.path(namespace), with_generated_values(manifest), query)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.trial_pods import templates
-from stepset.spec.template import rows
+from stepset.spec.template import is_whole, pod_spec
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import CONTAINER
 from stepset.targets.pods.placement import PLACEMENT_FIELDS, placement_field
+from stepset.unstructured import rows
 
 if TYPE_CHECKING:
     from stepset.plan.model import LaunchPlan, PodGroup
@@ -76,8 +76,8 @@ class FieldMapper:
     def resources(self, manifest: Manifest) -> str:
         """Returns the field to which a quota error refers.
 
-        For a pod, whose resources a quota limits, this is the field of its resources. A quota of the number of objects
-        rejects a workload, and no field determines that number: then this is the kind and name of the workload.
+        For a pod, returns the field that contains its resources. For any other object, returns its kind and name,
+        because the quota limits the number of objects, which no field determines.
         """
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
@@ -89,12 +89,11 @@ class FieldMapper:
 
     def template(self, *rest: str) -> str:
         """Returns the path of a field in `pod_template`, which may contain a whole template or only its spec."""
-        whole = "spec" in self.job.pod_template or "metadata" in self.job.pod_template
-        return ".".join(("pod_template", *(("spec",) if whole else ()), *rest))
+        return ".".join(("pod_template", *(("spec",) if is_whole(self.job.pod_template) else ()), *rest))
 
     def scheduling(self, pod_field: str) -> str:
         """Returns the job file's field that determines a field of `_POD`, such as `priorityClassName`."""
-        return self.template(pod_field) if pod_field in self._template_spec() else _POD[pod_field]
+        return self.template(pod_field) if pod_field in pod_spec(self.job.pod_template) else _POD[pod_field]
 
     def _template(self, manifest: Manifest, found: re.Match[str]) -> Manifest:
         """Returns the pod template that a path leads to; without an index, that of the nodes or the launcher."""
@@ -133,15 +132,9 @@ class FieldMapper:
             return self._in_container(pod, rest[1:])
         if rest[0] == "initContainers" and len(rest) > 1 and rest[1].isdigit():
             name = pod["spec"]["initContainers"][int(rest[1])]["name"]
-            beside = any(row.get("name") == name for row in rows(self._template_spec(), "containers"))
+            beside = any(row.get("name") == name for row in rows(pod_spec(self.job.pod_template), "containers"))
             return self.template("containers" if beside else "initContainers", name, *rest[2:])
         return self.template(*rest)
-
-    def _template_spec(self) -> Mapping[str, Any]:
-        """Returns the `spec` in `pod_template`; empty if there is none."""
-        given = self.job.pod_template
-        spec = given.get("spec") if "spec" in given or "metadata" in given else given
-        return spec if isinstance(spec, Mapping) else {}
 
     def _in_container(self, pod: Manifest, rest: list[str]) -> str:
         containers = pod["spec"]["containers"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
+from stepset.unstructured import one_line
 
 _LIMIT = 300
 _PREFIXES = (
@@ -37,7 +38,7 @@ _ADMISSION: tuple[tuple[str, _Place, str], ...] = (
     (
         r"error looking up service account",
         lambda mapper, _: mapper.scheduling("serviceAccountName"),
-        "create it, or use another one",
+        "create it, or use another service account",
     ),
     (
         r"no PriorityClass with name",
@@ -80,7 +81,7 @@ def unknown_fields(warning: str, manifest: Manifest, mapper: FieldMapper) -> str
     if found := _UNKNOWN_FIELD.search(warning):
         field = mapper.field(manifest, found[2]) or f"{manifest['kind']} {found[2]}"
         return f"{field}: the server ignores this unknown field; its version may be older than stepset expects"
-    return shortened(warning)
+    return _shortened(warning)
 
 
 def _unplaced(text: str, hook: str, manifest: Manifest, mapper: FieldMapper) -> Iterator[str]:
@@ -94,22 +95,21 @@ def _unplaced(text: str, hook: str, manifest: Manifest, mapper: FieldMapper) -> 
         yield _line(manifest, mapper, found[1], found[2])
     elif known := next((each for each in _ADMISSION if re.search(each[0], text)), None):
         _, place, remedy = known
-        yield f"{place(mapper, manifest)}: the server refuses it: {shortened(text)}; {remedy}"
+        yield f"{place(mapper, manifest)}: the server refuses it: {_shortened(text)}; {remedy}"
     else:
         who = f"the admission webhook {hook}" if hook else "the server"
-        yield f"{_name(manifest)}: {who} refuses it: {shortened(text)}"
+        yield f"{_name(manifest)}: {who} refuses it: {_shortened(text)}"
 
 
 def _line(manifest: Manifest, mapper: FieldMapper, path: str, reason: str) -> str:
     field = mapper.field(manifest, path) or f"{_name(manifest)}: {path}"
-    return f"{field}: the server refuses it: {shortened(reason)}"
+    return f"{field}: the server refuses it: {_shortened(reason)}"
 
 
 def _name(manifest: Manifest) -> str:
     return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
-def shortened(text: str) -> str:
-    """Returns a server's text in one line of at most 300 characters."""
-    line = " ".join(_EXAMPLES.sub("", text).split())
-    return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1]}…"
+def _shortened(text: str) -> str:
+    """Returns a server's text in one line of at most 300 characters, without examples of valid values."""
+    return one_line(_EXAMPLES.sub("", text), _LIMIT)

@@ -42,7 +42,7 @@ STARTED = "started"
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run that exists on the server; `adopted`: the workload existed before. `warnings` are the server's."""
+    """A run on the server. `adopted` is whether the workload existed before; `warnings` are the server's."""
 
     workload: Manifest
     adopted: bool
@@ -68,7 +68,8 @@ async def submit(
     if made.adopted and rest and SUBMISSION not in (made.workload["metadata"].get("labels") or {}):
         return made  # all its objects exist
     try:
-        # Before the ConfigMaps, without which no pod starts: another submission may have replaced the runtime.
+        # Another submission may have replaced a runtime. This is checked before the ConfigMaps are created, because
+        # no pod starts without them.
         owned = [await submission.own_runtime(*each, made.workload) for each in zip(runtimes, uids, strict=True)]
         await submission.make_companions(companions, made)
     except StepsetError as error:
@@ -179,7 +180,7 @@ class _Submission:
             await self._recreate(wanted, existing)
 
     async def _recreate(self, wanted: Manifest, existing: Manifest | None) -> str:
-        """Creates an object in place of the one with the metadata `existing`, if that is unchanged; returns its uid."""
+        """Creates an object; returns its uid. First deletes the one with the metadata `existing`, if unchanged."""
         if existing:
             unchanged = {"uid": existing["uid"], "resourceVersion": existing.get("resourceVersion")}
             await self._namespaced.client.delete(self._namespaced.path_of(wanted), {"preconditions": unchanged})

@@ -27,11 +27,11 @@ from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.metadata import RUN
+from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import name_of, owned, uid_of
 from stepset.watch.cluster.router import Router
-from stepset.watch.cluster.unstructured import part, text
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class FollowedRun:
 
     Attributes:
         changed: an event that is set when the run or one of its watches has changed.
-        pods: uid -> last change, for pods of the run's name that changed since the last `take_pods`.
-        foreign: uid -> last change, for pods of the run's name that `take_pods` did not return.
+        pods: uid -> last change, for pods with the run's label that changed since the last `take_pods`.
+        foreign: uid -> last change, for pods with the run's label that no known object of the run owns.
         own: uids of the pods that `take_pods` has returned and that still exist; `objects` forgets pods of earlier
             attempts, whose logs may not have been read to their ends.
         reconnections: how often the informer reconnected because the server had been silent.
@@ -237,7 +237,7 @@ class Informer:
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _exists(self, followed: FollowedRun) -> bool:
-        """Returns whether the workload exists, if the watch has not reported it: it may be new, or deleted.
+        """Reads a workload that the watch has not reported, because it is new or deleted; returns whether it exists.
 
         Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
         """

@@ -16,7 +16,7 @@ from stepset.watch.list_watch import ListWatch
 PAGE_BYTES = 64 * 1024 * 1024
 """The largest page that is read: every object may have 256 KiB of annotations, and 1.5 MiB of other fields."""
 _WANTED_BYTES = 32 * 1024 * 1024
-"""The size up to which pages get more objects."""
+"""The intended size of a page, in bytes; after a page of at most half of it, pages have more objects."""
 
 
 class PageTooLargeError(InfrastructureError):
@@ -26,7 +26,9 @@ class PageTooLargeError(InfrastructureError):
 async def read_page(
     client: Client, collection: Collection, list_watch: ListWatch, received: Callable[[], None] = lambda: None
 ) -> list[Change]:
-    """Requests the next page of a list and processes it; returns the changes, which the last page of a list has.
+    """Requests the next page of a list and processes it; returns the changes after the last page.
+
+    After every other page, returns an empty list.
 
     If the page is larger than PAGE_BYTES, the request is repeated with fewer objects.
 

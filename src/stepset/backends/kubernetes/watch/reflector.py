@@ -42,7 +42,7 @@ class Reflector:
     """Follows one collection; calls `changed` in the event loop, first with all objects, even if there are none.
 
     Attributes:
-        listed: all objects of the collection are known, or they are not needed and the account may not read them.
+        listed: whether all objects are known, or the collection is not needed and the account may not read it.
         lists: how often the whole collection was listed.
         refusal: the server's refusal, if the account may not read a collection that is not needed.
         error: the reason why a needed collection cannot be followed.
@@ -80,7 +80,7 @@ class Reflector:
         self._request.cancel()
 
     def reset(self) -> None:
-        """Resets a reflector that gave up: `run` can be called again; it also reports the changes since then."""
+        """Resets a reflector that gave up: `run` can be called again, and reports the changes in the meantime."""
         self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
         self._retries.succeeded()
@@ -109,7 +109,8 @@ class Reflector:
                 longest = LONGEST_DELAY
                 try:
                     succeeded = await self._send_request()
-                    # A 410 ends a watch: the server has answered, and the list that follows may take long.
+                    # After a 410, `listed_once` is False. The 410 counts as an answer, because the list that follows
+                    # may take long.
                     answered = succeeded or not self._list_watch.listed_once
                 except UnreachableError:
                     answered = succeeded = False
@@ -123,7 +124,8 @@ class Reflector:
                     self.silent_since = None
                     self._grace.granted()
                 else:
-                    # A response that has begun has reset `silent_since`; otherwise the silence began with this request.
+                    # `_receive` resets `silent_since` when a response begins, so the silence begins with the end of the
+                    # response or, if there was none, with this request.
                     now = asyncio.get_running_loop().time()
                     self.silent_since = self.silent_since or (now if self._opened else began)
                 if not succeeded:

@@ -25,8 +25,8 @@ _KUEUE_UID = "kueue.x-k8s.io/job-uid"
 class Collection:
     """Objects of one run, or of the runs of a namespace: those that the server selects and `wanted` accepts.
 
-    `needed`: the run's state cannot be computed without the objects. Other collections are ignored if the account may
-    not read them.
+    `needed` is whether the run's state cannot be computed without the objects. Other collections are ignored if the
+    account may not read them.
     """
 
     path: str

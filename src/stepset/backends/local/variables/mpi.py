@@ -84,7 +84,8 @@ def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
 
 
 _YIELD = (
-    # Open MPI sets it itself on an oversubscribed host, but every simulated node has a slot for each of its ranks.
+    # Open MPI sets this itself only if a node has more ranks than slots. Every simulated node has a slot for each of
+    # its ranks, although all nodes share the machine's cores.
     ("OMPI_MCA_mpi_yield_when_idle", "1"),
     ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
 )

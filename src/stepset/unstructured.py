@@ -115,6 +115,10 @@ def holds(condition: Fields | None) -> bool:
 
 
 def one_line(words: str, limit: int = 1000) -> str:
-    """The text on one line, cut to a limit of characters."""
+    """The text on one line of at most `limit` characters; `…` replaces the rest of a longer text.
+
+    >>> one_line("two\\n  lines"), one_line("a long text", 7)
+    ('two lines', 'a long…')
+    """
     line = " ".join(words.split())
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
