@@ -105,6 +105,13 @@ class TestAfterAnErrorOfOneRank:
         run.put("pod-0", f"[node 0] before\n[stepset] {json.dumps(failed)}\n[node 0] after\n")
         assert (run.shown, run.marked) == (["node 0: before"], ["node 0: after"])
 
+    def test_lines_of_mpirun_are_marked_although_its_pod_was_silent_before(self) -> None:
+        run = Run()
+        run.fail(1, "ValueError: bad batch")
+        run.put("launcher", "[launcher] Primary job terminated normally\n")
+        run.put("launcher", "[launcher] Exit code: 1\n")
+        assert run.marked == ["launcher: Primary job terminated normally", "launcher: Exit code: 1"]
+
     def test_a_rank_that_fails_with_an_error_of_its_own_is_shown(self) -> None:
         run = Run()
         run.fail(1, "ValueError: bad batch")
@@ -218,6 +225,13 @@ class TestANewAttempt:
         run.fail(1, "ValueError: bad batch")
         run.put("pod-0-again", "[node 0] hello\n")
         assert run.shown == ["node 0: hello"]
+
+    def test_in_a_new_pod_of_mpirun_is_shown(self) -> None:
+        run = Run()
+        run.fail(1, "ValueError: bad batch")
+        run.put("launcher", "[launcher] Primary job terminated normally\n")
+        run.put("launcher-again", "[launcher] hello\n")
+        assert run.shown == ["launcher: hello"]
 
     def test_can_fail_like_the_first_one(self) -> None:
         run = Run()

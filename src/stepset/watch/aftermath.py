@@ -23,7 +23,8 @@ TRACEBACK = "Traceback (most recent call last)"
 _LINES, _CHARACTERS = 10_000, 1 << 22
 """The maximum number of lines that are held, and of their characters."""
 
-_LAUNCHER = re.compile(r"launcher\Z|node \d+\Z")
+_MPIRUN = "launcher"
+_LAUNCHER = re.compile(rf"{_MPIRUN}\Z|node \d+\Z")
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class _Attempt:
     unexplained: dict[str, float] = field(default_factory=dict)  # ranks that failed first, without an error -> when
     completed: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+    mpirun: str = ""  # the pod of mpirun, once it has printed something after the first failure
 
     @property
     def failed_first(self) -> set[str]:
@@ -49,6 +51,16 @@ class _Attempt:
             return False
         first = min(self.explained.values())
         return all(at > first for at in self.unexplained.values())
+
+    def includes(self, pod: str, source: str) -> bool:
+        """Whether a line that is printed after the first failure belongs to this attempt, and not to the next one.
+
+        mpirun has a pod of its own, and prints nothing before a rank fails.
+        """
+        if source == _MPIRUN:
+            self.mpirun = self.mpirun or pod
+            return pod == self.mpirun
+        return pod in self.pods
 
 
 class Aftermath:
@@ -75,7 +87,7 @@ class Aftermath:
                 return self._hold(line, now)
             if self._held and _LAUNCHER.match(source):
                 return self._hold(line, now)
-        elif attempt.omits and pod in attempt.pods:
+        elif attempt.omits and attempt.includes(pod, source):
             if _LAUNCHER.match(source):
                 return [replace(each, aftermath=True) for each in (*self._release(source), line)]
             if source in attempt.ranks and source not in attempt.failed_first and source not in attempt.completed:
