@@ -80,7 +80,9 @@ def logs(
         str | None,
         typer.Option(metavar="LIST", help="Only these ranks, such as 0,2 or 0-3 or launcher; default: all."),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Omit the prefix of each line, such as [rank 0].")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the lines as the ranks did, without prefixes such as [rank 0].")
+    ] = False,
     *,
     backend_args: BackendArgs,
 ) -> int:
