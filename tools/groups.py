@@ -23,6 +23,7 @@ class Group:
         workers: how many tests run at a time; may exceed the number of cores if tests mostly wait for pods.
         twins: environments in which other groups run the same tests. The group is skipped if one of them has the same
             minor version of Python.
+        timeout: maximum seconds of one test, with its fixtures; afterwards it fails, and pytest prints all stacks.
         quick: whether `make test` runs the group.
         repeats: whether other groups contain its tests, too.
     """
@@ -36,6 +37,7 @@ class Group:
     excluded: str = ""
     workers: int = 1
     twins: tuple[str, ...] = ()
+    timeout: int = 900
     quick: bool = False
     repeats: bool = False
 

@@ -321,7 +321,8 @@ def _pytest(group: Group, outcomes: Path, directory: Path, arguments: Sequence[s
     if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # tests must not be skipped if the cluster disappears
     python = ROOT / ".venvs" / group.environment / "bin/python"
-    command = [str(python), "-m", "pytest", "-q", "-p", "tools.outcomes", "-p", "no:cacheprovider", *arguments]
+    command = [str(python), "-m", "pytest", "-q", "-p", "tools.outcomes", "-p", "no:cacheprovider"]
+    command += ["--timeout", str(group.timeout), *arguments]
     return _call(command, directory, environment)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ import sys
 from pathlib import Path
 from tools.groups import Group
 from tools.suite import main
-more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}}
+more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}, "short": {"timeout": 5}}
 first = Group("one", "First", "one", workers=2 if "workers" in sys.argv else 1)
 groups = (first, Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
 sys.exit(main([], groups, Path.cwd()))
@@ -44,8 +45,8 @@ def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str],
         directory: where the tests are written.
         tests: their texts.
         second: what the second group is: "beside": it needs a cluster, which exists; "twin": it has the same
-            environment as the first and is run only with another Python; "workers": an ordinary group, and the first
-            one runs in two processes.
+            environment as the first and is run only with another Python; "short": its tests may take 5 seconds;
+            "workers": an ordinary group, and the first one runs in two processes.
     """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
@@ -53,9 +54,22 @@ def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str],
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", RUN]
     command += [second] if second else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
+    suite = subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = suite.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        os.killpg(suite.pid, signal.SIGKILL)  # a group's pytest, too: it would keep the output open
+        pytest.fail(f"the suite has not ended after 300 s; its output: {suite.communicate()[0]}")
     ran = (directory / "ran").read_text().split() if (directory / "ran").exists() else []
-    return done.returncode, ran, done.stdout + done.stderr
+    return suite.returncode, ran, output
 
 
 def counts(output: str) -> str:
@@ -218,6 +232,14 @@ def holds(group: Group, path: Path, marks: set[str]) -> bool:
     inside = any(path.is_relative_to(ROOT / path_of_group) for path_of_group in (group.paths or "tests").split())
     left_out = bool(group.excluded) and path == ROOT / group.excluded
     return inside and not left_out and Expression.compile(group.marks).evaluate(lambda name, **_: name in marks)
+
+
+def test_a_test_that_hangs_fails_and_the_others_are_run(tmp_path: Path) -> None:
+    hangs = "@two\ndef test_hangs():\n    time.sleep(600)\n"
+    code, ran, output = run(tmp_path, hangs, LATER, STEADY, second="short")
+    assert (code, ran) == (1, ["steady", "later"])
+    assert "Timeout (>5.0s) from pytest-timeout" in output
+    assert counts(output) == "2 passed, 0 skipped, 1 failed, 0 retried"
 
 
 @pytest.mark.cluster
