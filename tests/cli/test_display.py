@@ -11,6 +11,7 @@ import time
 import pytest
 
 from stepset.cli.output import run_display as module
+from stepset.cli.output.live_rows import LiveRows
 from stepset.cli.output.run_display import RunDisplay
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.lines import OpenLine
@@ -80,6 +81,26 @@ def test_rows_of_progress_bars_take_at_most_half_of_the_terminal(monkeypatch: py
         rows = screen(terminal.getvalue())
     assert [row[:8] for row in rows] == ["[rank 0]", "[rank 1]", "[rank 2]", "[rank 3]", "[rank 4]", "digits-1"]
     assert max(map(len, rows)) == 29
+
+
+def test_wide_characters_and_tabs_of_a_progress_bar_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = LiveRows(colour=False)
+    rows.update(OpenLine("rank 0", "\u9032" * 30))
+    rows.update(OpenLine("rank 1", "\t" * 30))
+    wide, tabs, _ = rows.text("digits-1").split("\n")
+    assert wide == "[rank 0] " + "\u9032" * 10
+    assert tabs == "[rank 1] " + " " * 20
+
+
+def test_rows_of_progress_bars_disappear_when_a_new_attempt_begins() -> None:
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        display.on_open_line(OpenLine("rank 0", "50 %"))
+        assert until(lambda: "50 %" in "".join(screen(terminal.getvalue())))
+        display.on_status(RUNNING.with_(attempt=RUNNING.attempt + 1))
+        assert until(lambda: "50 %" not in "".join(screen(terminal.getvalue())))
 
 
 def test_a_log_contains_no_states_of_a_short_progress_bar() -> None:

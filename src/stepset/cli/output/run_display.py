@@ -138,6 +138,8 @@ class RunDisplay:
 
     def on_status(self, status: RunStatus) -> None:
         with self._presenting:
+            if self._status is not None and status.attempt != self._status.attempt:
+                self._rows.clear()
             self._status = status
             self._present()
         self._work.set()
