@@ -3,7 +3,7 @@
 Both sides run their DAG with `dag.test()`, at the same time, each in its own process: Airflow calls execute, the
 trigger and execute_complete. The time in which a scheduler returns the task to a worker is the same for both and not
 included. The ranks record when they end; `kubectl get --watch` records when the server reports the end of their
-containers and of their Job. The time between the two depends only on the cluster, and is the same for both.
+containers and of their Job. The delay of the server's report depends only on the cluster, and is the same for both.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _USED = Path(__file__).parent / "scripts" / "used.py"
 _STEPSET = str(Path(sys.executable).parent / "stepset")
 
 MEMORY = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods followed in one process: peak memory above one run's"
-FIRST = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods: process start to the first status of the last of them"
+FIRST = f"{RUNS[-1]:,} runs of {PODS_OF_A_RUN} pods: from the start of the process until a status of each is known"
 EVENTS = f"CPU time of a watch event, by runs of {PODS_OF_A_RUN} pods"
 STATUS = "`stepset status` of one run, by pods"
 BUDGETS = {

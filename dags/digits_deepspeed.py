@@ -1,4 +1,4 @@
-"""One training with DeepSpeed (ZeRO): its own launcher runs once on each node; the task is the same operator."""
+"""One training with DeepSpeed (ZeRO): its launcher runs once on each node; all frameworks use the same operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training as an MPI program: a launcher starts the ranks on both nodes; the task is the same operator."""
+"""One training as an MPI program: a launcher starts the ranks on both nodes; all frameworks use the same operator."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Checks the packages of lock files for known vulnerabilities, with pip-audit and OSV (`make audit`).
 
 pip-audit leaves out requirements whose marker does not hold on this machine. It also reports success if it has skipped
-a package. This program therefore removes the markers, and fails if the report does not contain
-every package. OSV has no list of all packages: a name that it does not know has no known vulnerabilities.
+a package. This program therefore removes the markers, and fails if the report does not contain every package. OSV does
+not reject unknown names: it reports no vulnerabilities for a package that it does not know.
 
 Exit codes: 0 no known vulnerability, 1 at least one, 2 a package could not be audited.
 """
@@ -45,7 +45,7 @@ class Package:
 
 
 def read_lock(path: Path) -> Iterator[Package]:
-    """Yields the packages of a lock file; AuditError for a line that pins no version, such as a URL."""
+    """Yields the packages of a lock file; raises AuditError for a line that pins no version, such as a URL."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#") or _HASH.fullmatch(line):
             continue
@@ -71,7 +71,7 @@ def rounds(packages: Iterable[Package]) -> list[list[Package]]:
 
 
 def audit(packages: Sequence[Package], service: str, timeout: int) -> dict[Package, list[str]]:
-    """Returns the vulnerabilities of each package; AuditError if the service does not answer, or one is left out."""
+    """Returns the vulnerabilities of each package; raises AuditError if the service does not report on all of them."""
     with tempfile.TemporaryDirectory() as directory:
         requirements = Path(directory, "requirements.txt")
         requirements.write_text("".join(f"{each.requirement}\n" for each in packages))

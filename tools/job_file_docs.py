@@ -33,9 +33,9 @@ prints its JSON Schema for your editor.
 ```yaml
 {example}```
 
-Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are Kubernetes' (`500m`, `4`,
-`16Gi`). In values of `env`, in `command` and in `args`, `$(NAME)` is replaced by the value of the variable NAME, as in
-Kubernetes, also in local runs.
+Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are those of Kubernetes
+(`500m`, `4`, `16Gi`). In values of `env`, in `command` and in `args`, `$(NAME)` is replaced by the value of the
+variable NAME, as in Kubernetes, also in local runs.
 
 A value of `env`, `args`, `command`, a label or any other text field is the text in the file. A number or a boolean
 needs quotes there if YAML or JSON would change it, and is an error without them:
@@ -137,7 +137,7 @@ def page() -> str:
         for name, field in model.model_fields.items():
             if name != "kind":
                 meaning = " ".join(docs.get(name, "").split())
-                text += f"| `{name}` | {_type(name, field)} | {_default(name, field)} | {meaning} |\n"
+                text += f"| `{name}` | {_type(name, field)} | {_default(model, name, field)} | {meaning} |\n"
         if model is Resources:
             text += _DEVICES.format(rows="\n".join(_device_rows()))
     return text
@@ -150,8 +150,8 @@ def _device_rows() -> Iterator[str]:
     yield from (f"| {' | '.join(row)} |" for row in _FURTHER_DEVICES)
 
 
-def _default(name: str, field: FieldInfo) -> str:
-    if name == "name" and field.is_required():
+def _default(model: type[BaseModel], name: str, field: FieldInfo) -> str:
+    if model is TrainingJob and name == "name":
         return "derived"
     if field.is_required():
         return "required"

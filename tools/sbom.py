@@ -53,7 +53,7 @@ def _document(locks: Sequence[Path]) -> dict[str, Any]:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns the document with its component depending on all others; ValueError if it violates the schema."""
+    """Returns the document with its component depending on all others; raises ValueError if it violates the schema."""
     root = document["metadata"]["component"]["bom-ref"]
     parts = sorted(each["bom-ref"] for each in document["components"])
     document["dependencies"] = [{"ref": root, "dependsOn": parts}, *({"ref": each} for each in parts)]

@@ -35,7 +35,7 @@ from tools.groups import GROUPS, Group, everything, quick, remainder  # noqa: E4
 from tools.outcomes import VARIABLE  # noqa: E402
 
 TESTS_FAILED = 1
-"""pytest's exit code if tests failed; higher ones if they could not be run."""
+"""pytest's exit code if tests failed; a higher code means that the tests could not be run."""
 MOST_FAILED = 24
 """Maximum failed tests of a group; more have a common cause, and stop the suite."""
 MOST_RETRIES = 3
@@ -109,7 +109,7 @@ def select(arguments: Sequence[str], groups: Sequence[Group]) -> list[Group]:
     which.add_argument("--quick", action="store_const", dest="of", const=quick, help="the groups of `make test`")
     which.add_argument("--all", action="store_const", dest="of", const=everything, help="every test once (default)")
     which.add_argument(
-        "--remainder", action="store_const", dest="of", const=remainder, help="what --quick leaves out of --all"
+        "--remainder", action="store_const", dest="of", const=remainder, help="tests of --all that --quick leaves out"
     )
     given = parser.parse_args(arguments)
     if unknown := set(given.groups) - set(known):

@@ -1,4 +1,4 @@
-"""Trains the digits network with DistributedDataParallel: an ordinary torchrun script, with three lines for stepset.
+"""Trains the digits network with DistributedDataParallel: an ordinary torchrun script, with a few lines for stepset.
 
 torchrun --nproc-per-node 2 dags/digits/train.py --data digits.npz
 """
@@ -56,7 +56,7 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     train = TensorDataset(*read_digits(args.data, "train"))
     test = read_digits(args.data, "test")
-    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank reads its own quarter
+    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank reads its own share
     loader = DataLoader(train, args.batch_size, sampler=sampler)
 
     torch.manual_seed(0)

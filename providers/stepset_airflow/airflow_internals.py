@@ -143,7 +143,7 @@ def finished_state(ti: Any, region: Region) -> str | None:
 
 
 def is_latest_try(ti: Any) -> bool:
-    """Returns whether a trigger's task instance still is a try that Airflow intends to continue.
+    """Returns whether the try of a trigger's task instance is still the current one.
 
     Returns False after a user has cleared or deleted the task instance. Blocks until Airflow answers, and raises other
     errors of the request. Only a triggerer of Airflow 3.4 can call it, in the context of the trigger.

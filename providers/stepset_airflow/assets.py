@@ -74,7 +74,7 @@ def resume_warm(context: Context) -> dict[str, str]:
 
 
 def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint in an asset's latest event, else in its state; None if neither contains one.
+    """Returns the checkpoint in the latest of an asset's events that has one, else in its state; None if there is none.
 
     `airflow db clean` deletes events, but not states. Raises AirflowFailException if the asset is not an inlet.
     """

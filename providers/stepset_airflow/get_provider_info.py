@@ -50,7 +50,8 @@ def get_provider_info() -> dict[str, Any]:
                     ),
                     "instance": _option(
                         "Name of this Airflow deployment, if several create runs in one namespace; the"
-                        " same in each of its processes. Part of the runs' names. Default: [api] base_url.",
+                        " same in each of its processes. A hash of it is part of the runs' names. Default: [api]"
+                        " base_url.",
                         example="production",
                     ),
                 },

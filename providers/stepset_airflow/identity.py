@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TaskInstance(Protocol):
-    """The attributes used of an Airflow task instance; Airflow 3.4 adds those of `loop_region_of`."""
+    """Attributes of an Airflow task instance that are used here; `loop_region_of` uses others of Airflow 3.4."""
 
     dag_id: str
     task_id: str
@@ -53,7 +53,7 @@ def owner_of(ti: TaskInstance, instance: str) -> str:
 
 
 def labels_of(ti: TaskInstance) -> dict[str, str]:
-    """Returns the labels by which users find a task instance's objects, which are those of KubernetesPodOperator.
+    """Returns the labels by which users find a task instance's objects; KubernetesPodOperator sets the same labels.
 
     The try number is left out, because a run may belong to several tries.
     """

@@ -15,8 +15,8 @@ from stepset.errors import BadInputError
 _INTEGER_BITS = 14_000
 """Maximum length of an integer, in bits; Python converts at most 4,300 digits to text."""
 
-# Variables that may contain the rank, the first one that is set applies: those that the agent reads, in the same order;
-# that of MLX; and the node rank, for frameworks with one process per node.
+# Variables that may contain the rank; the first one that is set applies. The agent reads the first four in the same
+# order. MLX_RANK is for an MLX ring, STEPSET_NODE_RANK for frameworks with one process per node.
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "MLX_RANK", "STEPSET_NODE_RANK")
 
 _PROGRAM = '''\

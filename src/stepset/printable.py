@@ -1,4 +1,4 @@
-"""Makes text of any origin safe to print; every interface applies it before a terminal, a log or a page.
+"""Makes text of any origin safe to print; every interface applies it to text for a terminal, a log or a page.
 
 A terminal executes control sequences: they set the clipboard, move the cursor or change the title. Invisible and
 bidirectional characters make a line read as something else. Both become visible escapes.
@@ -14,7 +14,7 @@ _JOINABLE = (
 )
 """Letters and marks of scripts other than Latin, and emoji: a joiner between two of them changes their shape."""
 _UNSAFE = re.compile(
-    # The flag of a region, such as Scotland's: its tag characters belong to the emoji. It is kept.
+    # The emoji of a region's flag, such as Scotland's. It contains tag characters and is not escaped.
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
     "|[\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 without the tab, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks, embeddings, overrides and isolates of bidirectional text
@@ -60,7 +60,7 @@ def printable_text(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Returns JSON with the characters that `printable` escapes as escapes of JSON; the meaning is the same.
+    """Returns an equivalent JSON text, with a JSON escape for each character that `printable` escapes.
 
     >>> print(printable_json('"a\x7f"'))
     "a\\u007f"

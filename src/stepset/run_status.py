@@ -12,7 +12,7 @@ from typing import Any
 from stepset.exit_code import ExitCode
 
 _LATEST = 2.0**35
-"""The limit of accepted times, in seconds since the epoch: the year 3058. Python cannot format years after 9999."""
+"""Times must be below this limit, in seconds since the epoch (year 3058): Python cannot format years after 9999."""
 
 
 class Phase(StrEnum):

@@ -43,7 +43,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Handlers that C code installed (None) could not be restored.
+    # Handlers that C code installed (None) are not replaced, because Python could not restore them.
     found = {number: signal.getsignal(number) for number in numbers}
     before: dict[int, _Handler] = {n: h for n, h in found.items() if h is not None and h != signal.SIG_IGN}
     pipe = _SignalPipe(frozenset(before), act)

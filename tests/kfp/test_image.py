@@ -55,7 +55,7 @@ def test_a_step_has_its_packages_an_unprivileged_user_and_a_read_only_file_syste
     log = image_steps.log(pod)
     assert f"uid 65532 stepset=={version('stepset')} kfp==2.17.0 kubernetes==37." in log
     assert "Read-only file system" in log
-    assert f"everything is allowed in namespace {image_steps.namespace}" in log
+    assert f"the account has all permissions that a run needs in namespace {image_steps.namespace}" in log
 
 
 def test_a_step_trains_and_writes_its_outputs(image_steps: Steps) -> None:

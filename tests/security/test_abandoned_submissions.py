@@ -216,7 +216,7 @@ def test_a_runtime_that_exists_before_the_run_is_not_used(run: str | None) -> No
             try:
                 await submit(NamespacedClient(client, "ns"), request(run="run"), "trainjob")
             except BadInputError as error:
-                assert "TrainingRuntime run exists and belongs to no run of that name" in str(error)
+                assert "TrainingRuntime run exists and does not belong to run run" in str(error)
             return [path for method, path, _ in server.requests if method == "POST" and path.endswith("/trainjobs")]
 
     trainjobs = asyncio.run(submitted())
@@ -345,7 +345,7 @@ def test_a_runtime_of_another_account_is_not_given_to_the_run() -> None:
     async def run() -> None:
         async with ApiServer(answer) as server, client_at(server.port) as client:
             with pytest.raises(
-                BadInputError, match=r"^name: TrainingRuntime run exists and belongs to no run of that name"
+                BadInputError, match=r"^name: TrainingRuntime run exists and does not belong to run run;"
             ):
                 await submit(NamespacedClient(client, "ns"), job, "trainjob")
 

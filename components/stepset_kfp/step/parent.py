@@ -21,7 +21,7 @@ ORPHANED = 143
 
 @contextmanager
 def ending_with_starter() -> Iterator[None]:
-    """Ends this process at once if its first ancestor that is not a shell ends inside the block."""
+    """Ends this process at once if its first ancestor that is not a shell ends while the block runs."""
     starter = _starter()
     if starter is None:
         yield

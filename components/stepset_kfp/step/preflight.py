@@ -30,7 +30,7 @@ def main() -> int:
     except StepsetError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
-    print(f"everything is allowed in namespace {namespace}")
+    print(f"the account has all permissions that a run needs in namespace {namespace}")
     return 0
 
 

@@ -46,7 +46,7 @@ def reattach(
     if existing["metadata"].get("deletionTimestamp"):
         log_lines(f"stepset: run {status.name} of an earlier try is being deleted; waiting for its deletion")
     elif status.phase in (Phase.FAILED, Phase.LOST):
-        log_lines(f"stepset: run {status.name} of an earlier try {status.phase.value.lower()}; it is recreated")
+        log_lines(f"stepset: run {status.name} of an earlier try ended as {status.phase.value}; it is recreated")
         backend.end(existing)
     elif status.phase is Phase.SUCCEEDED or not _suspended(existing):
         log_lines(f"stepset: run {status.name} exists already ({status.phase.value}); reattaching to it")

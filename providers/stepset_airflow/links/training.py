@@ -67,7 +67,7 @@ class FailedRankLink(BaseOperatorLink):
     name = "Log of the failed rank"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Returns the URL; empty if no pod has failed, or none is configured."""
+        """Returns the URL; empty if no pod has failed, or no URL is configured."""
         fields = getattr(operator, "link_fields", None)
         return _configured_url("logs_url", fields) if fields is not None and fields.pod else ""
 

@@ -16,7 +16,7 @@ _PHASE = re.compile(r"run \S+: ")
 
 
 class LogDeduplicator:
-    """Texts of a task's log, each to be skipped as often as it was written.
+    """Texts that an earlier triggerer wrote to a task's log, and that the next one must skip.
 
     Attributes:
         phase: the last text that reports the run's phase; empty: none.

@@ -19,7 +19,7 @@ StatusCallback = Callable[[dict[str, Any]], None]
 
 
 class Log(Protocol):
-    """The methods used of a task's logger."""
+    """The methods of a task's logger that this package calls."""
 
     def info(self, event: str, /) -> Any: ...
 

@@ -48,7 +48,7 @@ class TrainingLineage:
         return self._lineage(outputs=[*self.outlets, checkpoint])
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
-        """Returns the lineage of a failed run, with its failure but no checkpoint, which other tasks should not use."""
+        """Returns the lineage of a failed run, without its checkpoint, because other tasks should not use that."""
         return self._lineage(outputs=self.outlets)
 
     def _lineage(self, outputs: Iterable[Any]) -> Lineage:

@@ -52,8 +52,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         target: kind of the run's object on a cluster: jobset (default), trainjob, statefulset, job or volcano.
         log_ranks: ranks whose lines are written to the task log: `all`, `failed`, a rank, or a list of ranks; the
             last lines of the failing rank are always written; default: [stepset] log_ranks, else 0.
-        warm_start: an asset, which becomes an inlet of the task. The checkpoint in its latest event, if there is one,
-            is the ranks' variable STEPSET_WARM_START.
+        warm_start: an asset, which becomes an inlet of the task. The ranks' variable STEPSET_WARM_START is the
+            checkpoint in the latest of the asset's events that has one, else in the asset's state, if there is one.
         exit_code_policy: maps exit codes of the first failing rank, or failure kinds, to `fail` (no further try),
             `retry` or `skip`; default: Rejected and Cancelled fail, everything else is retried up to `retries` times.
         callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
@@ -67,8 +67,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         poll_interval: seconds between two checks of the time limits while the task is deferred; not used by `local`.
         admission_timeout: maximum seconds that the run waits in its queue; default: no limit; not used by `local`.
         startup_timeout: maximum seconds from admission until all pods run; default: 30 minutes; not used by `local`.
-        quiet_after: seconds without a line from `log_ranks` after which the log reports it; None: never; not used by
-            `local`.
+        quiet_after: seconds without a line from `log_ranks` after which a note in the log reports the silence; None:
+            never; not used by `local`.
         on_finish_action: what happens to the objects of a completed run: `keep`, `delete` or `delete_succeeded`; not
             used by `local`, which keeps its run directory.
         on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`; a local run ends.

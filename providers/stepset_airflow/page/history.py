@@ -57,7 +57,7 @@ class RunHistory:
         reported = self._report(status, now, first=before is None)
         if status.progress is not None and (before is None or before.progress != status.progress):
             self._curve.add(status.progress)
-        # A rank's progress changes with every line, so only a change of its state is urgent.
+        # A rank's last line changes with every line that it prints, so only a change of its state is urgent.
         shape = (status.trouble is None, *(row.state for row in status.ranks))
         changed, self._shape = shape != self._shape, shape
         return changed or reported

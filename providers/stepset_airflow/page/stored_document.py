@@ -1,7 +1,7 @@
 """Reads documents from Airflow's database, where any task of a DAG may have written them.
 
-A document that is not of the form that document.py creates is unreadable as a whole. The page of its task and its row
-of the list state that; other tasks are not affected.
+A document that is not of the form that document.py creates is unreadable as a whole. The page and the list then show
+that the task's document is unreadable; other tasks are not affected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A task's record of its run, and the next step that follows from it when the task is executed. Pure.
 
-The record is stored before and after every step that could leave an unknown run. Every execution of the task reads it:
-the first one, one after a worker died, a retry, and one after a user cleared the task.
+The record is stored before and after every step that could otherwise leave a run without a record. Every execution of
+the task reads it: the first one, one after a worker died, a retry, and one after a user cleared the task.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class DistributedTrainTrigger(BaseTrigger):
         ranks: ranks whose lines are shown; None: all.
         callbacks: dotted paths of functions that threads call with each status.
         admission_timeout, startup_timeout: seconds; None: no limit.
-        quiet_after: seconds without a line after which the log reports it; None: never.
+        quiet_after: seconds without a line after which a note in the log reports the silence; None: never.
         poll_interval: seconds between two checks of the time limits.
         deadline: seconds since the epoch at which the task times out; None: never.
         on_kill_action: `delete`, `suspend` or `keep`.
@@ -148,7 +148,7 @@ class DistributedTrainTrigger(BaseTrigger):
     async def _follow(self) -> dict[str, Any]:
         """Follows the run; returns the event's payload.
 
-        Its `late` states whether execution_timeout expired, `gave_up` whether a timeout of the run expired.
+        `late` states whether execution_timeout expired, `gave_up` whether the follower gave up a run that cannot start.
         """
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.follow_policy import Timeouts

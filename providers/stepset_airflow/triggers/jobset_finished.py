@@ -33,7 +33,7 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
 
     Args:
         job: only runs of this job; default: all.
-        phases: only runs that ended in one of these phases: Succeeded, Failed.
+        phases: only runs that ended in one of these phases (Succeeded, Failed).
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
     """
 
@@ -108,7 +108,7 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
 async def _watch_ended_runs(
     client: Client, namespace: str | None, finished: FinishedRuns
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
-    """Yields runs as they end, and None whenever the namespace is listed. Raises the error that ends the watch."""
+    """Yields runs as they end, and None after each change once the runs are listed; raises the error of the watch."""
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.api.permissions import Grant
     from stepset.backends.kubernetes.api.resources import JOBSETS

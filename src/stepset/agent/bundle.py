@@ -65,7 +65,8 @@ class Bundle:
 
         if self.path.endswith(".pyc"):
             return self.path
-        # The optimization tag distinguishes the copy from the file that Python, for example under pip, writes there.
+        # The optimization tag distinguishes the copy from a file that Python itself writes there, for example when pip
+        # installs the package.
         beside = importlib.util.cache_from_source(self.path, optimization="stepset")
         try:
             head = self._head()

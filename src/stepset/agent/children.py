@@ -47,7 +47,8 @@ class Child:
     def failure(self, status: int, oom_kills_before: int, config: Config) -> dict[str, Any]:
         """Returns the failure of the process; for a launcher, that of the rank that the launcher reports.
 
-        If mpirun's output names no failed rank, mpirun itself has failed: `agent.py rank` reports failures of ranks.
+        For a launcher, this is called only if no `agent.py rank` has reported a failure. If mpirun's output names no
+        failed rank either, `failed_by_itself` decides whether mpirun itself has failed.
         """
         from stepset.agent.diagnosis import failed_by_itself, failure_of, find_error, launcher_report
 

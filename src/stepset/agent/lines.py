@@ -120,7 +120,7 @@ class PartJoiner:
 
     Args:
         on_event: called with the text of each `[stepset]` line; returns the bytes to print instead.
-        redactor: as of `Lines`; `rank` processes do not redact lines, because they see only parts of long ones.
+        redactor: as in `Lines`. A `rank` process does not redact its lines, because it cuts long lines into parts.
     """
 
     def __init__(self, on_event: Callable[[bytes], bytes], redactor: Redactor = NO_SECRETS) -> None:

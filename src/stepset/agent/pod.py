@@ -144,8 +144,8 @@ class Pod:
     def _report_end(self, child: Child) -> None:
         """Reports the end of a child after its last lines."""
         assert child.status is not None
-        # A slow reader may have left more in the pipes than could be read within DRAIN. At most one pipe's worth is
-        # read here: a process that the child started may continue to write.
+        # If the reader of the agent's output is slow, the pipes may contain more than the agent could read within
+        # DRAIN. It reads at most the size of one pipe here: a process that the child started may continue to write.
         for _ in range(64):
             if not self._read_fifo() and not (child.open and self._children.read(child)):
                 break

@@ -100,7 +100,10 @@ class Backend(Protocol):
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
-        """Starts a run; BadInputError if the job cannot run as requested, InfrastructureError for any other failure."""
+        """Starts a run and returns its handle.
+
+        Raises BadInputError if the job cannot run as requested, and InfrastructureError for any other failure.
+        """
 
     def submit(self, request: RunRequest) -> RunStatus:
         """Creates a run that this process does not follow; raises BadInputError if the backend does not support it."""

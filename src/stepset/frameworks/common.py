@@ -87,7 +87,7 @@ def counted_devices(job: TrainingJob) -> Devices:
 
 
 def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, ...]:
-    """Notes on the number of processes per node, if it is not simply that of the devices that the job requests.
+    """Returns notes if a node does not run one process for each requested device, or the code must select its device.
 
     Args:
         selects_mig: whether each process gets a MIG device of its own from the agent.

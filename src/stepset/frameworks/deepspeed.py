@@ -54,7 +54,7 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        # Otherwise the launcher would put --local_rank before the agent; LOCAL_RANK has the same value.
+        # Without --no_local_rank the launcher would put --local_rank before the agent; LOCAL_RANK has the same value.
         wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs, files=(hosts,), notes=device_notes(job))

@@ -212,7 +212,7 @@ class _Start:
     Args:
         command: the launcher's command, without the job's args.
         wrap: how the agent wraps the ranks; None if the position of their program is not known.
-        rule: why, in one phrase.
+        rule: the reason for the command, in one phrase.
         notes: for the user, one line each.
     """
 
@@ -251,7 +251,7 @@ def _start(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> _Start:
 def _launcher(options: MPI) -> str:
     """Returns the name of the launcher.
 
-    An image may contain several MPIs, as on Debian: `mpirun` may be that of Open MPI, `mpiexec.hydra` is never.
+    An image may contain several MPIs, as on Debian: `mpirun` may be Open MPI's, but `mpiexec.hydra` never is.
     """
     return "mpiexec.hydra" if options.implementation == "mpich" else "mpirun"
 

@@ -63,7 +63,7 @@ def uses_qlora(args: Sequence[str]) -> bool:
 def builtin_recipe(model: str, num_nodes: int, one_device: bool, args: Sequence[str]) -> tuple[str, str]:
     """The (recipe, config) that TorchTune ships for a model such as llama3_2/1B.
 
-    `one_device` means one node with one process; `args` are the overrides, which select LoRA and QLoRA.
+    `one_device` is whether a node runs one process; `args` are the overrides, which select LoRA and QLoRA.
 
     >>> builtin_recipe("llama3_2/1B", 1, True, [])
     ('full_finetune_single_device', 'llama3_2/1B_full_single_device')

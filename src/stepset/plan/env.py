@@ -45,7 +45,8 @@ def merge_env(
     """Returns stepset's entries, then the job's; an entry that the job overrides stays in its position.
 
     For an entry with `from_pod`, the job's value is set in the pod, and the agent derives each process's value from it.
-    With `override: true`, which a Secret needs, the job's value replaces the entry, as for any other variable.
+    With `override: true`, the job's value replaces the entry, as for any other variable; a value from a Secret is
+    accepted only in this way.
 
     Raises:
         BadInputError: the job sets a name of `ours` or `reserved` without `override: true`.

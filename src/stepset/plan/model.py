@@ -119,7 +119,7 @@ class PodGroup:
         name: `node`, `launcher`, or a role's name.
         in_world: whether they belong to the training world.
         command: empty for the image's own.
-        command_rule: why the command differs from the job's, or does not; "" if there is no choice.
+        command_rule: why stepset changes the job's command or keeps it; "" for groups other than an MPI launcher.
         env: variables in order; stepset's first, so that the job's may use `$(NAME)` of them.
         ports: names of the plan's ports on which the pods listen.
         serves_ssh: the pods run an ssh server until the launcher ends, instead of a command.
@@ -166,8 +166,9 @@ class SuccessRule:
     """The run has succeeded when `count` pods of `group` have succeeded.
 
     Args:
-        first: whether it has succeeded as soon as pod 0 has; in an elastic world, whose size may change, that pod ends
-            with 0 only after every pod of the last rendezvous round has ended with 0 (docs/design/agent.md).
+        first: whether the run has succeeded as soon as pod 0 has succeeded. In an elastic world, whose size may change,
+            that pod ends with 0 only after every pod of the last rendezvous round has ended with 0
+            (docs/design/agent.md).
     """
 
     group: str

@@ -190,8 +190,8 @@ def _secrets(files: Mapping[str, CodeFile], remedy_file: str, root: Path) -> Ite
 def secret_problem(name: str, remedy_file: str, root: Path) -> str:
     """Returns the line about a file or directory that holds credentials."""
     return (
-        f"code: {shown(name)} looks like credentials, and code is shipped in a ConfigMap, which is no place for them;"
-        f" add it to {remedy_file}, or move it out of {root}; a Secret can give a variable its value (env)"
+        f"code: {shown(name)} looks like credentials, and many accounts may read the ConfigMap of the code;"
+        f" add it to {remedy_file}, or move it out of {root}; to use credentials, set a variable from a Secret (env)"
     )
 
 

@@ -32,7 +32,7 @@ class AnyGpu:
 
 @dataclass(frozen=True, slots=True)
 class DeviceResource:
-    """Resources of one meaning.
+    """Resources whose units have the same meaning.
 
     Args:
         names: their names; `*` stands for any text, upper and lower case are equal.
@@ -58,7 +58,10 @@ _ALIYUN = "kubeflow/arena and ACK, GPU sharing"
 # The first row that matches a name applies.
 KNOWN: Final[tuple[DeviceResource, ...]] = (
     DeviceResource(
-        ("nvidia.com/gpu",), "device", "a GPU; with HAMi, a share of a GPU, each share of another GPU", _DEVICE_PLUGIN
+        ("nvidia.com/gpu",),
+        "device",
+        "a GPU; with HAMi, a share of a GPU, where the shares of one pod are on different GPUs",
+        _DEVICE_PLUGIN,
     ),
     DeviceResource(
         ("nvidia.com/gpu.shared", "nvidia.com/mig-*.shared"),

@@ -50,7 +50,7 @@ class Role(JobModel):
     """Pods outside the training world: they get no training environment and do not count in the world size."""
 
     name: Label
-    """The prefix of its pods' names; a DNS-1035 label."""
+    """The role's name, a DNS-1035 label; the names of its pods contain it."""
     before: Switch = False
     """Whether the nodes start only when the role has completed, for example a download."""
     after: list[Label] = Field(default_factory=list)
@@ -94,8 +94,8 @@ class Topology(JobModel):
     """Placement of the pods relative to each other."""
 
     exclusive: str | None = None
-    """Topology key, for example the node label of racks: all nodes of the run get one rack, in which no other pod
-    of a JobSet runs, not even the run's launcher and roles (JobSet's exclusive placement)."""
+    """Topology key: a label of machines, such as that of their racks. All nodes of the run then run in one rack, in
+    which no other pod of a JobSet runs, not even the run's launcher and roles (JobSet's exclusive placement)."""
 
 
 class Scheduling(Placement):

@@ -30,7 +30,7 @@ MIN_NODES = f"{PREFIX}min-nodes"
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
 VERDICT = f"{PREFIX}verdict"
 TTL = f"{PREFIX}ttl"
-"""Of a TrainJob: seconds after the end of the run until it may be deleted; its controller has no TTL."""
+"""Of a TrainJob: it may be deleted this many seconds after the end of the run. Trainer's controller has no TTL."""
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 """Label of a Job's template: the step of the TrainJob, which Trainer's controller and tools read."""

@@ -19,7 +19,7 @@ _PEERS = 1000
 
 
 def read_events(events: Iterable[Mapping[str, Any]], ranks: int) -> Iterator[dict[str, Any]]:
-    """Yields the events, without those that have a value of another type or an impossible rank.
+    """Yields the events, without those that have a value of an unexpected type or an impossible rank.
 
     Args:
         ranks: the number of ranks; an event of a rank beyond them is left out.

@@ -92,7 +92,7 @@ _LOST_PEER = (
     r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection"
 )
 _SEARCHED = 4096
-"""Characters of an error that are searched: some patterns take quadratic time, and a training writes the text."""
+"""Characters of an error that are searched: some patterns take quadratic time, and training code chooses the text."""
 _ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)"
 
 

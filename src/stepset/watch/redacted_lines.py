@@ -34,7 +34,7 @@ class RedactedLines:
         self._texts: OrderedDict[str, dict[str, str]] = OrderedDict()  # ordered by the sources' last events
         self._lines = 0
         self._dropped: set[str] = set()
-        self._dropped_any = False  # whether lines of sources were dropped that are not in `_dropped`
+        self._dropped_any = False  # whether a source that is not in `_dropped` has lost lines
 
     def see(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Records the events about lines; ignores all others."""

@@ -1,4 +1,4 @@
-"""The pauses before retries after failed requests or unexpected exceptions, and the maximum number of the latter."""
+"""The pauses before retries, and the maximum number of retries after unexpected exceptions."""
 
 from __future__ import annotations
 

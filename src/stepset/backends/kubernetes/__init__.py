@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def kubernetes_backend(options: ClusterOptions | None = None, interface: str = "cli") -> KubernetesBackend:
     """Returns the backend for a cluster, by default that of the kubeconfig's current context; sends nothing yet.
 
-    `interface` is that of `KubernetesBackend`.
+    `interface` (cli, airflow or kfp) is an argument of the `stepset rbac` command in error messages.
     Raises BadInputError if the `kubernetes` package is missing or there is no usable kubeconfig.
     """
     from stepset.backends.base import ClusterOptions

@@ -221,8 +221,8 @@ def _items(reply: Reply) -> Sequence[Manifest]:
 async def _check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]) -> None:
     """Raises if the account may read none of the kinds; some kinds may be missing or denied.
 
-    A server denies access to a kind before it checks whether it serves the kind. The error's command grants the kinds
-    that it serves.
+    A server denies access to a kind before it checks whether it serves the kind. The command in the error grants access
+    to the kinds that the server serves.
     """
     hidden = {kind: reply for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)}
     if not hidden or any(reply.accepted or reply.lacks_object for reply in replies):

@@ -209,7 +209,7 @@ class ClusterRuns:
                     yield line_of(row)
 
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
-        """Yields what `lines` does without `follow`, in blocks of rows `[source] text`."""
+        """Yields the lines that `lines` yields without `follow`, in blocks of rows `[source] text`."""
         pods = await pods_with_logs(self.namespaced, workload, sources)
         namespaced = self.namespaced.of_kind(resource_of(workload))
         async with aclosing(merged_rows(namespaced, pods, sources)) as blocks:

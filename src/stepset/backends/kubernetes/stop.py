@@ -68,7 +68,7 @@ def check_run(workload: Manifest) -> None:
 
 
 async def has_pods(namespaced: NamespacedClient, workload: Manifest) -> bool:
-    """Whether pods of a deleted run still exist and have not ended. Only the pods of a TrainJob outlive it."""
+    """Whether pods of a deleted run still exist and have not ended. Only a TrainJob is removed before its pods."""
     if workload["kind"] != "TrainJob":
         return False
     return await any_pods(namespaced, str(workload["metadata"]["name"]))
@@ -134,9 +134,9 @@ def check(reply: Reply, what: str, manifest: Manifest, namespaced: NamespacedCli
 
 
 def exists_with_uid(reply: Reply) -> bool:
-    """Whether the object of a request may exist with the requested uid, according to a reply that is a refusal.
+    """Whether the object may exist with the requested uid, although the server has refused the request.
 
-    If the uid differs, custom resources reply 422 and built-in ones 409.
+    If the uid differs, the server replies 422 for custom resources and 409 for built-in ones.
     """
     causes = (reply.body.get("details") or {}).get("causes") or ()
     differs = reply.status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)

@@ -62,7 +62,7 @@ class Host:
 
 
 def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> Host:
-    """Returns the properties of this machine for a plan; BadInputError if a secret or a program is missing."""
+    """Returns the properties of this machine for a plan; raises BadInputError if a secret or a program is missing."""
     kept = {name: value for name, value in environ.items() if not _FOREIGN.match(name)}
     kept["PATH"] = _search_path(environ, sys.executable, sys.prefix)
     problems = [*_missing_programs(plan, kept["PATH"], work_dir)]

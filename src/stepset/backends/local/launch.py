@@ -134,7 +134,10 @@ class LocalHandle:
         return len(self._requests) + self._run.cancel_requests()
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs the job and closes `lock` at its end; InfrastructureError if it cannot start."""
+        """Starts the thread that runs the job and closes `lock` when the run has ended.
+
+        Raises InfrastructureError if the thread cannot start.
+        """
         close_on_fork(lock)
 
         def work() -> None:

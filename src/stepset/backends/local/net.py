@@ -57,7 +57,7 @@ class Claims:
         )
 
     def ports(self, names: Sequence[str]) -> dict[str, int]:
-        """Claims a port without a listener for each name; InfrastructureError if too few are free."""
+        """Claims a port without a listener for each name; raises InfrastructureError if too few are free."""
         found: dict[str, int] = {}
         candidates = self._free_ports()
         for name in names:

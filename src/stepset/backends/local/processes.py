@@ -43,7 +43,11 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process. Its start time distinguishes it from later processes with this pid; None if the system has none."""
+    """A process.
+
+    `started` distinguishes the process from later processes with this pid; None if the system does not report the start
+    time.
+    """
 
     pid: int
     started: int | None = None

@@ -44,7 +44,7 @@ class Tracker:
         return self._status.phase
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        """Begins an attempt: every row is Pending; rows of the previous attempt count one more restart."""
+        """Begins an attempt: every row is Pending; rows that started in the previous attempt have one more restart."""
         restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
         self._rows = {
             row.source: replace(row, restarts=restarts.get(row.source, row.restarts))
@@ -54,7 +54,7 @@ class Tracker:
         self.set(attempt=attempt)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:
-        """Records that a pod's agent runs; the run is Running once a pod of the world runs."""
+        """Records that a pod's agent runs; the run is Running once a pod of the group that decides its success runs."""
         if row := self._rows.get(spec.source):
             self._rows[spec.source] = replace(row, state=RUNNING)
             self.changed = True

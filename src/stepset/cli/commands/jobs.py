@@ -69,7 +69,7 @@ def validate(
         bool,
         typer.Option(
             "--server",
-            help="Also send it to a cluster as a dry run, and check your permissions there.",
+            help="Also send the job to a cluster as a dry run, and check your permissions there.",
         ),
     ] = False,
     namespace: Annotated[

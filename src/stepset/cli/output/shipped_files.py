@@ -13,7 +13,7 @@ from stepset.spec.job import TrainingJob
 def shipped_files(job: TrainingJob, base_dir: Path) -> dict[str, Any]:
     """Returns the files that a run ships, the largest first, as plain data; sizes are in bytes.
 
-    `packed` is None if the files are too many bytes to pack them.
+    `packed` is None if the files are too large to be packed.
 
     Raises:
         BadInputError: as `read_sources`, except that the code may be over the limit.

@@ -98,7 +98,7 @@ def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _torch(request: RenderRequest) -> tuple[Injection, Env] | None:
-    """Sets the number of processes in the TrainJob, unless torchrun is to count GPUs."""
+    """Returns what the policy `torch` adds; the TrainJob has a number of processes unless torchrun counts GPUs."""
     world = request.plan.world
     by_torchrun = request.job.procs_per_node == "auto" and nproc_per_node(request.job)[0] == "auto"
     if by_torchrun and 0 in _gpus(request):

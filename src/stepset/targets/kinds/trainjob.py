@@ -25,9 +25,10 @@ _VERSION = "trainer.kubeflow.org/v1alpha1"
 _MAX_ITEMS = 128
 """Maximum length of the TrainJob's lists (v2.3.0 trainjob_types.go, Trainer); longer ones stay in the runtime."""
 _TRAINER_FIELDS = ("image", "command", "args")
-# A queue suspends the TrainJob, and its controller suspends the JobSet. A JobSet that its own TTL deletes would be
-# created again, and train again: the controller removes the condition `Failed` before it decides whether the TrainJob
-# has ended (v2.3.0 pkg/controller/trainjob_controller.go, removeFailedCondition; kubeflow/trainer#3779; tested).
+# `suspend`: a queue suspends the TrainJob, and then Trainer's controller suspends the JobSet.
+# `ttlSecondsAfterFinished`: if a TTL deleted the JobSet, the controller would create it again, and the run would train
+# again: the controller removes the condition `Failed` before it decides whether the TrainJob has ended (v2.3.0
+# pkg/controller/trainjob_controller.go, removeFailedCondition; kubeflow/trainer#3779; tested).
 _NOT_IN_RUNTIME = ("suspend", "ttlSecondsAfterFinished")
 
 

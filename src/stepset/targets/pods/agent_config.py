@@ -69,7 +69,7 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
 
 
 def _secrets(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """The names of variables and the files whose contents the agent keeps out of its reports."""
+    """The variables and the files whose values the agent replaces in its reports: `secrets` and `secret_files`."""
     names = {*secret_variables(request.plan), *node_secret_names(overlay_of(request.job, group))}
     ssh = request.plan.ssh
     files = [f"{ssh.path}/{PRIVATE_KEY}"] if ssh is not None and group.name in ssh.groups else []

@@ -42,11 +42,11 @@ def exclusive_group(plan: LaunchPlan) -> str:
 
 
 def affinity_of(job: TrainingJob, plan: LaunchPlan, run: str, group: PodGroup) -> dict[str, Any]:
-    """Returns the affinity of a group's pods; that of the job, extended if the nodes need a domain for themselves.
+    """Returns the affinity of a group's pods: that of `placement_of`, and two preferences if the nodes are exclusive.
 
-    The nodes cannot use a domain with another pod of a JobSet (jobset v0.12.0 pkg/webhooks/pod_webhook.go). So the
-    other pods of the run prefer machines without the label of the domains, and the same domain as each other: spread
-    over all domains, they would leave none for the nodes.
+    With `scheduling.topology.exclusive`, the nodes cannot use a domain in which another pod of a JobSet runs (jobset
+    v0.12.0 pkg/webhooks/pod_webhook.go). So the other pods of the run prefer machines without the label of the
+    domains, and the same domain as each other: spread over all domains, they would leave none for the nodes.
     """
     own, key, nodes = dict(placement_of(job, group).affinity), job.scheduling.topology.exclusive, exclusive_group(plan)
     if key is None or group.name == nodes:

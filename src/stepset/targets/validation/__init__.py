@@ -1,1 +1,1 @@
-"""Checks for problems that a cluster would reject, before anything is sent; errors name fields of the job file."""
+"""Checks whether a cluster would reject a job, before anything is sent; errors name fields of the job file."""

@@ -1,4 +1,4 @@
-"""Problems of a job's pods that an API server would reject."""
+"""Problems for which an API server would reject a job's pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight: problems that a cluster would reject, before anything is sent, in terms of the job file.
+"""Preflight: why a cluster would reject a job, in terms of the job file, before anything is sent.
 
 Each rule yields lines `field: what is wrong; what to do`.
 """

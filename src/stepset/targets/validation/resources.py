@@ -1,4 +1,4 @@
-"""Problems of a pod's resources that an API server would reject.
+"""Problems of resources for which an API server would reject a pod.
 
 Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateContainerResourceName,
 ValidateResourceRequirements, validateResourceQuantityValue).

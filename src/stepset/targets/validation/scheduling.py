@@ -1,4 +1,4 @@
-"""Problems of priority, tolerations and affinity that an API server would reject.
+"""Problems of priority, tolerations and affinity for which an API server would reject a pod.
 
 The first two levels of affinity are checked here, the rest by the server (`stepset validate --server`).
 

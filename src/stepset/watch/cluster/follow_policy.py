@@ -91,7 +91,11 @@ class FollowPolicy:
     def status_to_report(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
     ) -> RunStatus:
-        """The status to report: failed after giving up, or not yet final while pods end; `before`: the previous one."""
+        """Returns the status to report; `before` is the one that was reported last.
+
+        After the policy has given up, it is a failed one. While the pods of a deleted run end, it is `before` with the
+        current notes and progress.
+        """
         if status.phase.final and self._terminating(objects, now):
             # Its ranks may be saving their state; the run is over when they have ended.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)

@@ -73,7 +73,7 @@ def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
         elif above := controller_of(each).uid or text(part(each, "involvedObject"), "uid"):
             below.setdefault(above, []).append(each)
     found = [*itself, *below.pop(uid, ())]
-    for each in found:  # grows
+    for each in found:  # the loop appends to `found`
         found += below.pop(uid_of(each), ())
     return found
 

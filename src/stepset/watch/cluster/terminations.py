@@ -34,7 +34,7 @@ _AGENT_CODES = {
     72: FailureKind.REJECTED,
     73: FailureKind.INFRASTRUCTURE,
 }
-"""docs/design/agent.md, The end."""
+"""Exit codes of the agent, and the kinds of failure that they mean (docs/design/agent.md, section "The end")."""
 
 # Reasons of the condition DisruptionTarget (kubernetes v1.36 pkg/apis/core/types.go and the controllers that set it).
 _DISRUPTIONS = {

@@ -37,8 +37,8 @@ def parse_verdict(stored: str) -> RunStatus | None:
 def verdict_text(status: RunStatus) -> str:
     """A final status as text of at most LIMIT bytes.
 
-    Long lines are cut. If the text is too long, some ranks are omitted. If it is still too long, every text and list is
-    cut to its beginning.
+    Long lines are cut. If the text is too long, the last lines of ranks and some ranks are omitted. If it is still too
+    long, every text and list is cut to its beginning.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'

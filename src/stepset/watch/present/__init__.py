@@ -1,1 +1,1 @@
-"""The records that interfaces show of a run, their sentences, and the selection of new records (presenting.md)."""
+"""Records that interfaces show of a run, their sentences, and the selection of new ones (docs/design/presenting.md)."""

@@ -31,7 +31,8 @@ def shown_text(line: LogLine | OpenLine) -> str:
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
     """The ranks whose lines are shown: None for `all`, empty for `failed`, whose last lines are in the diagnosis.
 
-    Other values are a number, numbers separated by commas, or an iterable of numbers; BadInputError for anything else.
+    Other values are a number, numbers separated by commas, or an iterable of numbers. Raises BadInputError for anything
+    else.
 
     >>> sorted(ranks_to_log("0, 3")), ranks_to_log("all"), ranks_to_log("failed")
     ([0, 3], None, frozenset())

@@ -153,7 +153,7 @@ class Client:
     ) -> Reply:
         """Sends a request and returns the reply within `timeout` seconds.
 
-        `decode` parses the body. If it raises ValueError, the body counts as one without a JSON object.
+        `decode` parses the body. A ValueError of `decode` means that the body is not a JSON object.
 
         Raises:
             UnreachableError: the server cannot be reached, or failed.

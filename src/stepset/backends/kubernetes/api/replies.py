@@ -80,8 +80,7 @@ def read_reply(
 ) -> Reply:
     """Reads a reply; error messages contain the address `server`.
 
-    `decode` parses `data`. If it raises ValueError, the reply counts as one without a JSON object. `date` is the Date
-    header.
+    `decode` parses `data`. A ValueError of `decode` means that `data` is not a JSON object. `date` is the Date header.
 
     Raises:
         UnreachableError: the server failed (429, 5xx).

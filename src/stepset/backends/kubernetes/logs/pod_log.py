@@ -58,7 +58,7 @@ _LAST_TRIES = 5
 """Number of error replies after which the rest of a log counts as lost."""
 
 Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
-"""Receives output and the log position after it, as plain data; None if another process has consumed the output."""
+"""Receives output and its position in the log, as plain data; no position for output that another process consumed."""
 
 
 def log_path(namespace: str, pod: LogPod) -> str:
@@ -123,7 +123,7 @@ class PodLog:
         # The position up to which another process has consumed the log; None once this reader has passed it.
         self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
-        # Whether the last consumed line belongs to the container's current start.
+        # Whether the last consumed line was printed after the container's last restart.
         self._amid_start = False
         self._failures = self._tries = 0
         self._grace = RefusalGrace(allowed)

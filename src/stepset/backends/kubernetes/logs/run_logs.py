@@ -24,7 +24,7 @@ _FINISH_CHECK_INTERVAL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PodOutput:
-    """Output of a pod up to `position` in its log; None: another process has consumed it already."""
+    """Output of a pod up to `position` in its log. `position` is None if another process has consumed the output."""
 
     pod: str
     batch: Batch

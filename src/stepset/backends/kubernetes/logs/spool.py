@@ -19,7 +19,7 @@ _BYTES = 1 << 16
 
 
 async def in_groups(logs: Sequence[AsyncIterator[Block]], at_once: int) -> AsyncGenerator[Block, None]:
-    """Yields what `merged` does, with at most `at_once` of the logs open at a time; more logs need temporary files.
+    """Yields the same as `merged`, with at most `at_once` of the logs open at a time; more logs need temporary files.
 
     Raises InfrastructureError if the temporary files cannot be written.
     """

@@ -24,7 +24,11 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Permission:
-    """One verb on one resource: its plural, with a subresource such as `pods/log`. `group` is empty for core."""
+    """One verb on one resource.
+
+    `resource` is the plural, with the subresource if there is one, such as `pods/log`. `group` is empty for the core
+    group.
+    """
 
     group: str
     resource: str

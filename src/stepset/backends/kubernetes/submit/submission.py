@@ -98,7 +98,7 @@ class _Submission:
     async def make_runtime(self, runtime: Manifest, workload: Manifest) -> str:
         """Creates a TrainingRuntime; returns its uid. Replaces an existing one unless its TrainJob exists.
 
-        Raises BadInputError if a runtime of that name exists and belongs to no run of this name.
+        Raises BadInputError if a runtime of that name exists without the label of this run.
         """
         reply = await self._namespaced.create(wanted := _marked(runtime))
         if not already_exists(reply):
@@ -173,7 +173,7 @@ class _Submission:
     async def _replace(self, wanted: Manifest, owner: str) -> None:
         """Replaces an object of this run, unless the object with the uid `owner` owns it.
 
-        Raises BadInputError if the existing object belongs to no run of this name.
+        Raises BadInputError if the existing object does not have the label of this run.
         """
         existing = await self._existing(wanted)
         if not existing or _owner_of(existing) != owner:
@@ -195,8 +195,8 @@ class _Submission:
         about: Manifest = reply.body["metadata"]
         if (about.get("labels") or {}).get(RUN) != self._request.run:
             raise BadInputError(
-                f"name: {wanted['kind']} {wanted['metadata']['name']} exists and belongs to no run of that"
-                " name; choose another name for the run"
+                f"name: {wanted['kind']} {wanted['metadata']['name']} exists and does not belong to run"
+                f" {self._request.run}; choose another name for the run"
             )
         return about
 

@@ -96,7 +96,7 @@ class FollowedRun:
 
     @property
     def access_notes(self) -> tuple[str, ...]:
-        """Notes on optional collections that the account may not read although diagnoses could use them."""
+        """Notes on optional collections that the account may not read, and on watches that failed unexpectedly."""
         refusals = (reflector.refusal for reflector in self._reflectors)
         namespaced = self._namespaced
         notes = [access_note(each, namespaced.namespace, namespaced.grant) for each in refusals if each is not None]

@@ -16,7 +16,7 @@ from stepset.watch.list_watch import ListWatch
 PAGE_BYTES = 64 * 1024 * 1024
 """The largest page that is read: every object may have 256 KiB of annotations, and 1.5 MiB of other fields."""
 _WANTED_BYTES = 32 * 1024 * 1024
-"""The intended size of a page, in bytes; after a page of at most half of it, pages have more objects."""
+"""The intended size of a page, in bytes. After a page of less than half this size, the next pages have more objects."""
 
 
 class PageTooLargeError(InfrastructureError):

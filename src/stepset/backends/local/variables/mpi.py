@@ -35,8 +35,8 @@ class Places:
 def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
     """Returns the variables of Open MPI 4 (OMPI_MCA_*), 5 (also PRTE_MCA_*), MPICH (HYDRA_*) and Intel MPI (I_MPI_*).
 
-    The daemons of Open MPI 5 never use the loopback interface (PRTE_MCA_prte_if_include=lo: "No network interfaces were
-    found"), but the machine's other addresses; `ports.guard` blocks other hosts.
+    The daemons of Open MPI 5 do not accept the loopback interface (PRTE_MCA_prte_if_include=lo: "No network interfaces
+    were found"). They listen at the machine's other addresses, where `ports.guard` blocks packets from other hosts.
 
     Args:
         launcher: whether the pod runs mpirun, which passes OMPI_MCA_* on to all ranks; other pods are nodes.
