@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stepset import aio
     from stepset.api import JobSource, explain, prune, render, run
-    from stepset.backends.base import ClusterOptions, RunListener
+    from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
     from stepset.plan.explain import ExplainRow
     from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
     from stepset.spec import TrainingJob, load_job
+    from stepset.watch.lines import OpenLine
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "InfrastructureError",
     "JobSource",
     "LogLine",
+    "OpenLine",
+    "OpenLineListener",
     "Phase",
     "Progress",
     "RankStatus",
@@ -59,6 +62,8 @@ _MODULES = {
     "InfrastructureError": "stepset.errors",
     "JobSource": "stepset.api",
     "LogLine": "stepset.run_status",
+    "OpenLine": "stepset.watch.lines",
+    "OpenLineListener": "stepset.backends.base",
     "Phase": "stepset.run_status",
     "Progress": "stepset.run_status",
     "RankStatus": "stepset.run_status",

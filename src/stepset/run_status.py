@@ -254,8 +254,10 @@ class RunStatus:
 class LogLine:
     """A line of a log: `source` is for example `rank 3` or `prepare-0`, `text` has no line end.
 
-    Bytes that are not UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD. `aftermath` is whether a launcher, or a rank that was stopped, printed the
+    line after the failure of another rank; the command line, Airflow and KFP omit such lines.
     """
 
     source: str
     text: str
+    aftermath: bool = False

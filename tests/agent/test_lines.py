@@ -19,7 +19,9 @@ from tests.agent.pods import Both, Ended, Pod
 from tests.waiting import until
 
 MIB = 1 << 20
-CHUNKS = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"x" * 5000, b"a+] b\n", b"[stepset"])))
+TEXT = st.binary(max_size=40).map(lambda data: data.translate(None, b"\r\x1b"))
+CHUNKS = st.lists(st.one_of(TEXT, st.sampled_from([b"\n", b"x" * 5000, b"a+] b\n", b"[stepset"])))
+BARS = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"\r1 %", b"2 %\r", b"three", b"\n\r4 %"]))
 
 
 def raw(lines: bytes) -> bytes:
@@ -34,6 +36,36 @@ def test_lines_do_not_depend_on_the_ends_of_chunks(chunks: list[bytes], limit: i
     data = b"".join(chunks)
     assert raw(out) == data + (b"\n" if data and not data.endswith(b"\n") else b"")
     assert all(line.startswith((b"[rank 3] ", b"[rank 3+] ")) for line in out.split(b"\n")[:-1])
+
+
+@given(BARS)
+def test_of_a_line_that_overwrites_itself_the_last_state_is_printed(chunks: list[bytes]) -> None:
+    lines = Lines("rank 3")
+    out = b"".join([*map(lines.feed, chunks), lines.finish()])
+    *whole, last = b"".join(chunks).split(b"\n")
+    shown = [line.rstrip(b"\r").rpartition(b"\r")[2] for line in ([*whole, last] if last else whole)]
+    assert raw(out) == b"".join(line + b"\n" for line in shown)
+
+
+def test_the_state_of_an_incomplete_line_is_printed_once_a_second(both: Both) -> None:
+    script = "i=0; while [ $i -lt 30 ]; do printf '\\rstep %d' $i; sleep 0.1; i=$((i+1)); done; echo"
+    ended = both.run(script)
+    states = [line for line in ended.out.split(b"\n") if line.startswith(b"[rank 0~] step ")]
+    assert 2 <= len(states) <= 8
+    assert ended.lines("rank 0") == [b"step 29"]
+
+
+def test_a_progress_bar_that_never_ends_takes_little_memory(both: Both) -> None:
+    ended = both.run("yes '0123456789' | tr '\\n' '\\r' | head -c 22000000")
+    assert ended.lines("rank 0") == [b"0123456789"]
+    assert len(ended.out) < 10_000
+
+
+def test_nested_bars_of_tqdm_print_their_last_states() -> None:
+    lines, up = Lines("rank 3"), b"\x1b[A"
+    chunks = [b"\router 0", b"\n", b"\rinner 0", up, b"\n", b"\rinner 9", up, b"\router 1", b"\n", b"done\n"]
+    out = b"".join([*map(lines.feed, chunks), lines.finish()])
+    assert raw(out) == b"outer 0\nouter 1\ndone\n"
 
 
 @given(CHUNKS, st.lists(st.integers(1, 9000), min_size=1))
@@ -77,8 +109,12 @@ def test_stdout_and_stderr_of_a_rank_are_one_stream(both: Both) -> None:
 
 
 def test_bytes_that_are_not_text_are_unchanged(both: Both) -> None:
-    ended = both.run(r"printf '\377\376\000\r\033[1m\n\n\200'")
-    assert ended.raw("rank 0") == b"\xff\xfe\x00\r\x1b[1m\n\n\x80\n"
+    ended = both.run(r"printf '\377\376\000\033[1m\n\n\200'")
+    assert ended.raw("rank 0") == b"\xff\xfe\x00\x1b[1m\n\n\x80\n"
+
+
+def test_a_carriage_return_before_a_line_end_is_part_of_the_line_end(both: Both) -> None:
+    assert both.run(r"printf 'one\r\ntwo\r'; sleep 0.3; printf '\n'").lines("rank 0") == [b"one", b"two"]
 
 
 def test_a_rank_cannot_print_lines_of_another_rank_or_of_the_agent(both: Both) -> None:

@@ -43,6 +43,40 @@ def test_the_result_of_rank_0_is_the_task_s_xcom_and_its_lines_are_in_the_task_l
     assert not [line for line in run.lines if '{"stepset"' in line]
 
 
+TORCHRUN_FAILS = """
+    import sys, time, torch
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    for step in range(5):
+        sys.stderr.write(f"\\r{step} of 4")
+        time.sleep(0.05)
+    sys.stderr.write("\\n")
+    torch.distributed.barrier()
+    if rank == 1:
+        raise ValueError("bad batch")
+    torch.distributed.barrier()
+"""
+
+
+@pytest.mark.frameworks
+def test_after_the_first_failure_lines_of_launchers_and_stopped_ranks_are_omitted(
+    write_dag: WriteDag, run_dag: RunDag
+) -> None:
+    task = (
+        'DistributedTrainOperator(task_id="train", backend="local", framework="torch", num_nodes=2, procs_per_node=2,'
+        ' script="train.py", log_ranks="all")'
+    )
+    run = run_dag(write_dag(task, TORCHRUN_FAILS))
+    assert run.state == "failed"
+    shown = [line for line in run.lines if line.startswith("[")]
+    bars = [f"[rank {rank}] 4 of 4" for rank in range(4)]
+    assert sorted(line for line in shown if line in bars) == bars
+    traceback = [line for line in shown if line not in bars and "Traceback" not in line and "  " not in line]
+    assert traceback == ["[rank 1] ValueError: bad batch"]
+    assert sum("Traceback" in line for line in shown) == 1
+    assert sum("omitted after the first failure: " in line for line in run.lines) == 1
+
+
 def test_log_ranks_all_shows_every_rank(write_dag: WriteDag, run_dag: RunDag) -> None:
     run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL}, log_ranks='all')", WRITES_RESULT))
     for rank in range(4):

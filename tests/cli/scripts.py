@@ -63,7 +63,7 @@ BYTES = r"""
 import os, sys
 
 if os.environ["RANK"] == "0":
-    sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\nno newline at the end")
+    sys.stdout.buffer.write(b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\n[rank0]: marked by torch\nno newline at the end")
 """
 
 BIG_RESULT = """

@@ -11,8 +11,10 @@ import time
 import pytest
 
 from stepset.cli.output import run_display as module
+from stepset.cli.output.live_rows import LiveRows
 from stepset.cli.output.run_display import RunDisplay
-from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
+from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import PROGRESS_EVERY
 from tests.waiting import LIMIT, until
 
@@ -54,18 +56,99 @@ def test_the_status_line_is_below_the_lines_and_removed_at_the_end() -> None:
     assert drawn[0].startswith(b"[rank 0] hello\ndigits-1  Running")
 
 
+def test_a_progress_bar_is_one_row_for_each_rank_that_is_drawn_in_place() -> None:
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        for percent in range(0, 100, 20):
+            for rank in (10, 2):
+                display.on_open_line(OpenLine(f"rank {rank}", f"{percent} %"))
+            assert until(lambda: f"[rank 10] {percent} %\ndigits-1" in "\n".join(screen(terminal.getvalue())))  # noqa: B023
+        display.on_line(LogLine("rank 2", "100 %"))
+        assert until(lambda: screen(terminal.getvalue())[:2] == ["[rank 2] 100 %", "[rank 10] 80 %"])
+    assert screen(terminal.getvalue()) == ["[rank 2] 100 %", ""]
+
+
+def test_rows_of_progress_bars_take_at_most_half_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "30")
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        for rank in range(64):
+            display.on_open_line(OpenLine(f"rank {rank}", "x" * 100 + "\n\x1b[A"))
+        assert until(lambda: b"[rank 4]" in terminal.getvalue())
+        rows = screen(terminal.getvalue())
+    assert [row[:8] for row in rows] == ["[rank 0]", "[rank 1]", "[rank 2]", "[rank 3]", "[rank 4]", "digits-1"]
+    assert max(map(len, rows)) == 29
+
+
+def test_wide_characters_and_tabs_of_a_progress_bar_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = LiveRows(colour=False)
+    rows.update(OpenLine("rank 0", "\u9032" * 30))
+    rows.update(OpenLine("rank 1", "\t" * 30))
+    wide, tabs, _ = rows.text("digits-1").split("\n")
+    assert wide == "[rank 0] " + "\u9032" * 10
+    assert tabs == "[rank 1] " + " " * 20
+
+
+def test_rows_of_progress_bars_disappear_when_a_new_attempt_begins() -> None:
+    terminal = io.BytesIO()
+    with RunDisplay(terminal, terminal, lines_terminal=True, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        display.on_open_line(OpenLine("rank 0", "50 %"))
+        assert until(lambda: "50 %" in "".join(screen(terminal.getvalue())))
+        display.on_status(RUNNING.with_(attempt=RUNNING.attempt + 1))
+        assert until(lambda: "50 %" not in "".join(screen(terminal.getvalue())))
+
+
+def test_a_log_contains_no_states_of_a_short_progress_bar() -> None:
+    out = io.BytesIO()
+    with RunDisplay(out, out, lines_terminal=False, messages_terminal=True) as display:
+        display.on_open_line(OpenLine("rank 0", "50 %"))
+        display.on_line(LogLine("rank 0", "100 %"))
+    assert screen(out.getvalue())[0] == "[rank 0] 100 %"
+    assert b"50 %" not in out.getvalue()
+
+
+def test_no_status_line_is_shown_once_all_ranks_have_ended() -> None:
+    terminal = io.BytesIO()
+    ended = tuple(RankStatus(f"rank {n}", n, "node-0", state=state) for n, state in enumerate(("Failed", "Stopped")))
+    with RunDisplay(terminal, terminal, messages_terminal=True) as display:
+        display.on_status(RUNNING)
+        assert until(lambda: b"ranks running" in terminal.getvalue())
+        display.on_status(RUNNING.with_(ranks=ended))
+        assert until(lambda: terminal.getvalue().endswith(b"\r\x1b[K"))
+        time.sleep(1.2)
+        assert terminal.getvalue().endswith(b"\r\x1b[K")
+    assert terminal.getvalue().count(b"ranks running") == 1
+
+
+def test_lines_after_the_first_failure_are_shown_if_verbose() -> None:
+    out = io.BytesIO()
+    with RunDisplay(out, io.BytesIO(), verbose=True) as display:
+        display.on_line(LogLine("node 0", "ChildFailedError", aftermath=True))
+    assert out.getvalue() == b"[node 0] ChildFailedError\n"
+
+
 def screen(data: bytes) -> list[str]:
     """Returns what a terminal finally shows, for the control sequences of the display."""
-    rows, column = [""], 0
-    for piece in re.findall("\r|\n|\x1b\\[K|[^\r\n\x1b]+", data.decode()):
+    rows, row, column = [""], 0, 0
+    for piece in re.findall("\r|\n|\x1b\\[\\d*[AJK]|[^\r\n\x1b]+", data.decode()):
         if piece == "\r":
             column = 0
         elif piece == "\n":
-            rows, column = [*rows, ""], 0
-        elif piece == "\x1b[K":
-            rows[-1] = rows[-1][:column]
+            row, column = row + 1, 0
+            rows += [""] * (row == len(rows))
+        elif piece.startswith("\x1b"):
+            row -= int(piece[2:-1]) if piece.endswith("A") else 0
+            if not piece.endswith("A"):
+                rows[row] = rows[row][:column]
+            if piece.endswith("J"):
+                del rows[row + 1 :]
         else:
-            rows[-1] = rows[-1][:column] + piece + rows[-1][column + len(piece) :]
+            rows[row] = rows[row][:column] + piece + rows[row][column + len(piece) :]
             column += len(piece)
     return rows
 

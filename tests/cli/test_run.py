@@ -156,6 +156,7 @@ def test_each_line_of_a_rank_becomes_one_line_of_output(program: Cli) -> None:
         "[rank 0] café \ufffd\ufffd",
         "[rank 0] ",
         "[rank 0] [rank 9] not me",
+        "[rank 0] marked by torch",
         "[rank 0] no newline at the end",
     ]
 

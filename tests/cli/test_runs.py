@@ -121,9 +121,10 @@ def test_logs_of_impossible_ranks_are_bad_input(known: Cli, ranks: str, error: s
 def test_raw_logs_are_the_bytes_as_they_were_printed(known: Cli, home: Path) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home)}
     raw = subprocess.run([STEPSET, "logs", "bytes", "--raw", "--ranks", "0"], env=env, capture_output=True, check=True)
-    assert raw.stdout == b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\nno newline at the end\n"
+    assert raw.stdout == b"caf\xc3\xa9 \xff\xfe\n\n[rank 9] not me\n[rank0]: marked by torch\nno newline at the end\n"
     headed = subprocess.run([STEPSET, "logs", "bytes"], env=env, capture_output=True, check=True)
     assert headed.stdout.splitlines()[0] == b"[rank 0] caf\xc3\xa9 \xff\xfe"
+    assert headed.stdout.splitlines()[3] == b"[rank 0] marked by torch"
 
 
 def test_diagnose_shows_the_cause_and_exits_as_the_run_did(known: Cli) -> None:

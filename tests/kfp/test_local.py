@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -94,6 +95,25 @@ def test_a_failing_rank_fails_the_step_and_is_reported(tmp_path: Path, home: Pat
     assert "in train\n" not in messages, "no traceback of the step's own code"
     page = ran.output("distributed-train", "report").read_text()
     assert "the &lt;b&gt;label&lt;/b&gt; is wrong" in page, "the training's output is escaped in the report"
+
+
+def test_after_the_first_failure_the_step_omits_lines_of_launchers_and_stopped_ranks(
+    tmp_path: Path, home: Path
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys, time, torch\ntorch.distributed.init_process_group('gloo')\n"
+        "for step in range(5):\n    sys.stderr.write(f'\\r{step} of 4')\n    time.sleep(0.05)\n"
+        "sys.stderr.write('\\n')\ntorch.distributed.barrier()\n"
+        "if torch.distributed.get_rank() == 1:\n    raise ValueError('bad batch')\ntorch.distributed.barrier()\n"
+    )
+    training = {"framework": "torch", "num_nodes": 2, "procs_per_node": 2, "script": "train.py", "log_ranks": "all"}
+    ran = run_pipeline(one_step(lambda: distributed_train(base_dir=tmp_path, **training)), tmp_path / "out")
+    assert ran.error is not None
+    shown = re.findall(r"\[(?:rank|node) \d\] .*", ran.log)
+    assert sorted(line for line in shown if "4 of 4" in line) == [f"[rank {rank}] 4 of 4" for rank in range(4)]
+    assert [line for line in shown if "Error: " in line] == ["[rank 1] ValueError: bad batch"]
+    assert sum("Traceback" in line for line in shown) == 1
+    assert ran.log.count("omitted after the first failure: ") == 1
 
 
 @pytest.mark.parametrize(

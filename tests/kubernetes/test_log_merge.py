@@ -72,6 +72,9 @@ class TestLines:
         lines = [b'[stepset] {"event": "ready"}', b'[rank 0] {"stepset": {"step": 1}}', b"[rank 0] {x", b"[launcher] y"]
         assert shown(log(*enumerate(lines))) == [b"[rank 0] {x", b"[launcher] y"]
 
+    def test_are_shown_without_states_of_incomplete_lines(self) -> None:
+        assert shown(log((1, b"[rank 0~] 5 %"), (2, b"[rank 0] 100 %"), (3, b"[launcher~] x"))) == [b"[rank 0] 100 %"]
+
     def test_without_a_head_have_the_pod_as_source(self) -> None:
         assert shown([], log((1, b"Traceback"), (2, b"[Errno 2] x"))) == [
             b"[node 1] Traceback",

@@ -122,6 +122,23 @@ def step_log_lines(lines: Sequence[LogLine], ranks: frozenset[int] | None) -> li
     return out.getvalue().splitlines()
 
 
+def everything(run: Updates, interface: str, ranks: frozenset[int] | None = None) -> list[str]:
+    """All lines of an interface's log: lines of ranks, and messages."""
+    if interface == "task log":
+        log = _Lines()
+        _feed(run, TaskLog(log, ranks))
+        return log.texts
+    if interface == "step log":
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            _feed(run, StepLog(ranks))
+        return text.getvalue().splitlines()
+    out = io.BytesIO()
+    with RunDisplay(out, out) as display:
+        _feed(run, display)
+    return out.getvalue().decode().splitlines()
+
+
 WITH_PROGRESS: dict[str, Callable[[Updates], list[str]]] = {
     "terminal": terminal,
     "task log": task_log,

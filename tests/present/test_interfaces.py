@@ -17,6 +17,7 @@ from tests.present.interfaces import (
     WITH_PROGRESS,
     WITHOUT,
     Updates,
+    everything,
     step_log_lines,
     task_log_lines,
     terminal_lines,
@@ -170,3 +171,30 @@ def test_every_interface_adds_the_same_prefix_to_the_ranks_lines(ranks: frozense
     expected = [f"{prefix(line.source)} {line.text}" for line in wanted]
     assert task_log_lines(lines, ranks) == step_log_lines(lines, ranks) == expected
     assert terminal_lines(wanted) == expected
+
+
+FAILED_RUN = RunStatus("a-1", "a", "local", Phase.FAILED, world_size=2)
+FAILED_LINES = [
+    LogLine("rank 1", "[rank1]: ValueError: bad batch"),
+    LogLine("node 0", "ChildFailedError", aftermath=True),
+    LogLine("rank 0", "[rank0]: RuntimeError: Connection closed by peer", aftermath=True),
+]
+OMITTED = "omitted after the first failure: 2 lines of launchers and stopped ranks; stepset logs a-1 shows every line"
+
+
+def test_every_interface_omits_the_lines_after_the_first_failure_and_torchs_mark() -> None:
+    expected = ["[rank 1] ValueError: bad batch"]
+    assert task_log_lines(FAILED_LINES, None) == step_log_lines(FAILED_LINES, None) == expected
+    assert terminal_lines(FAILED_LINES) == expected
+
+
+def test_every_interface_states_how_many_lines_it_omits() -> None:
+    run = [*FAILED_LINES, FAILED_RUN]
+    assert [line for line in everything(run, "terminal") if "omitted" in line] == [f"stepset: {OMITTED}"]
+    assert [line for line in everything(run, "task log") if "omitted" in line] == [OMITTED]
+    assert [line for line in everything(run, "step log") if "omitted" in line] == [f"stepset: {OMITTED}"]
+
+
+def test_lines_that_log_ranks_leaves_out_are_not_counted_as_omitted() -> None:
+    run = [*FAILED_LINES, FAILED_RUN]
+    assert "omitted after the first failure: 1 line of" in "".join(everything(run, "task log", frozenset({1})))

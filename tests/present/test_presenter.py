@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
-from stepset.watch.lines import parse_progress
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
+from stepset.watch.lines import OpenLine, parse_progress
 from stepset.watch.present.presenter import PROGRESS_EVERY, STARTING_EVERY, Presenter
 from stepset.watch.present.records import (
     FirstFailure,
     HeldUp,
+    LinesOmitted,
     Note,
     PhaseChanged,
     ProgressReported,
@@ -238,3 +239,44 @@ class TestPositionInAQueue:
 def test_the_data_of_an_earlier_version_with_fewer_keys_is_read() -> None:
     presented = {"phase": "run run-1: Running, 4 ranks", "notes": ["few cores"], "progress": None}
     assert Presenter(presented).see(RUNNING.with_(notes=("few cores",)), 0.0) == []
+
+
+class TestLinesAfterTheFirstFailure:
+    LINE = LogLine("node 0", "ChildFailedError", aftermath=True)
+
+    def test_are_counted_at_a_restart_and_at_the_end(self) -> None:
+        presenter = Presenter()
+        assert not presenter.shows(self.LINE)
+        restarted = presenter.see(RUNNING.with_(attempt=1), 0.0)
+        assert not presenter.shows(self.LINE)
+        assert not presenter.shows(self.LINE)
+        ended = presenter.see(RUNNING.with_(attempt=1, phase=Phase.FAILED), 0.0)
+        counts = [each.text for each in (*restarted, *ended) if isinstance(each, LinesOmitted)]
+        assert [text.partition(" of ")[0] for text in counts] == [
+            "omitted after the first failure: 1 line",
+            "omitted after the first failure: 2 lines",
+        ]
+
+    def test_are_counted_by_a_presenter_in_another_process(self) -> None:
+        presenter = Presenter()
+        presenter.shows(self.LINE)
+        (omitted, *_) = resumed(presenter).see(RUNNING.with_(phase=Phase.FAILED), 0.0)
+        assert omitted.text.startswith("omitted after the first failure: 1 line of ")
+
+    def test_are_shown_if_verbose(self) -> None:
+        assert Presenter(verbose=True).shows(self.LINE)
+
+
+class TestAnIncompleteLine:
+    def test_is_shown_in_a_log_every_ten_seconds_for_each_source(self) -> None:
+        presenter = Presenter()
+        shown = [at for at in range(0, 35) if presenter.shows_open(OpenLine("rank 0", f"{at} %"), float(at))]
+        assert shown == [10, 20, 30]
+        assert not presenter.shows_open(OpenLine("rank 1", "0 %"), 35.0)
+
+    def test_that_ends_earlier_is_not_shown(self) -> None:
+        presenter = Presenter()
+        for epoch in range(0, 100, 8):
+            assert not presenter.shows_open(OpenLine("rank 0", "50 %"), float(epoch))
+            assert not presenter.shows_open(OpenLine("rank 0", "90 %"), epoch + 6.0)
+            assert presenter.shows(LogLine("rank 0", "100 %"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -164,7 +165,7 @@ def test_a_traceback_contains_no_value() -> None:
     assert not any(form in shown for form in forms(TOKEN))
 
 
-LINES = st.lists(st.tuples(TEXTS.map(lambda text: text.replace("\n", " ")), st.booleans()), min_size=1, max_size=12)
+LINES = st.lists(st.tuples(TEXTS.map(lambda text: re.sub("[\r\n]", " ", text)), st.booleans()), min_size=1, max_size=12)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

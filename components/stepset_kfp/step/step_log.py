@@ -7,9 +7,10 @@ import time
 
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
+from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted, Record, RunEnded
-from stepset.watch.present.sources import is_shown, prefix
+from stepset.watch.present.sources import is_shown, prefix, shown_text
 from stepset_kfp.outputs.history import Point, ReportHistory
 
 
@@ -25,8 +26,12 @@ class StepLog:
         self._presenter = Presenter()
 
     def on_line(self, line: LogLine) -> None:
-        if is_shown(line.source, self._ranks):
-            _write(f"{prefix(line.source)} {printable_line(line.text)}")
+        if is_shown(line.source, self._ranks) and self._presenter.shows(line):
+            _write_line(line)
+
+    def on_open_line(self, line: OpenLine) -> None:
+        if is_shown(line.source, self._ranks) and self._presenter.shows_open(line, time.monotonic()):
+            _write_line(line)
 
     def on_status(self, status: RunStatus) -> None:
         points, now = self.history.points, time.time()
@@ -47,6 +52,10 @@ def _repeats_failure(record: Record) -> bool:
 def log_lines(*lines: str) -> None:
     """Writes stepset's own lines to the step's log at once."""
     _write(*map(printable, lines))
+
+
+def _write_line(line: LogLine | OpenLine) -> None:
+    _write(f"{prefix(line.source)} {printable_line(shown_text(line))}")
 
 
 def _write(*lines: str) -> None:

@@ -12,6 +12,7 @@ from stepset_airflow.logs.deduplicate import LogDeduplicator
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
     from stepset.run_status import LogLine, Progress, RunStatus
+    from stepset.watch.lines import OpenLine
     from stepset.watch.present.records import Record
 
 StatusCallback = Callable[[dict[str, Any]], None]
@@ -90,10 +91,13 @@ class TaskLog:
         return self._presenter.progress
 
     def on_line(self, line: LogLine) -> None:
-        if self._sources.is_shown(line.source, self._ranks):
-            text = f"{self._sources.prefix(line.source)} {self._printable_line(line.text)}"
-            if not self._written.consume(text):
-                self._log.info(text)
+        if self._sources.is_shown(line.source, self._ranks) and self._presenter.shows(line):
+            self._write_line(line)
+
+    def on_open_line(self, line: OpenLine) -> None:
+        shown = self._sources.is_shown(line.source, self._ranks)
+        if shown and self._presenter.shows_open(line, time.monotonic()):
+            self._write_line(line)
 
     def on_status(self, status: RunStatus) -> None:
         self._write(self._presenter.see(status, time.monotonic()))
@@ -110,6 +114,11 @@ class TaskLog:
             callback(status.to_dict())
         except Exception:  # noqa: BLE001 - the user's code must not stop the training
             self._log.exception(f"callback {getattr(callback, '__qualname__', callback)} failed; the run continues")
+
+    def _write_line(self, line: LogLine | OpenLine) -> None:
+        text = f"{self._sources.prefix(line.source)} {self._printable_line(self._sources.shown_text(line))}"
+        if not self._written.consume(text):
+            self._log.info(text)
 
     def _write(self, records: Iterable[Record]) -> None:
         from stepset.watch.present.records import FirstFailure
@@ -131,6 +140,13 @@ class Listeners:
     def on_line(self, line: LogLine) -> None:
         for listener in self._listeners:
             listener.on_line(line)
+
+    def on_open_line(self, line: OpenLine) -> None:
+        from stepset.backends.base import OpenLineListener
+
+        for listener in self._listeners:
+            if isinstance(listener, OpenLineListener):
+                listener.on_open_line(line)
 
     def on_status(self, status: RunStatus) -> None:
         for listener in self._listeners:

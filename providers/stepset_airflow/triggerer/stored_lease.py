@@ -37,6 +37,7 @@ class Reported(TypedDict, total=False):
     progress: Progress | None
     waiting: Texts
     position: Count | None
+    omitted: Count
 
 
 class Cursor(TypedDict):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.lines import OpenLine
+from stepset.watch.run_lines import RunLines
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.logs.run_logs import PodOutput
-    from stepset.run_status import RunStatus
+    from stepset.run_status import LogLine, RunStatus
     from stepset_airflow.logs.task_log import StatusCallback, TaskLog
     from stepset_airflow.page.async_writer import AsyncPageWriter
     from stepset_airflow.triggerer.log_lease import LogLease, Position
@@ -39,7 +41,7 @@ class TaskObserver:
     ) -> None:
         self._task_log, self._page, self._lease = task_log, page, lease
         self._sources, self._callbacks, self._positions = sources, callbacks, positions
-        self._joiners: dict[str, Joiner] = {}
+        self._lines = RunLines()
         self._at = str(lease.before.get("at", ""))
 
     @property
@@ -50,24 +52,33 @@ class TaskObserver:
     async def on_output(self, output: PodOutput) -> None:
         """Writes lines that no triggerer has written yet."""
         known = output.position is None
-        joiner = self._joiners.setdefault(output.pod, Joiner())
-        for count, line in enumerate(log_lines(joiner.join(output.batch.lines)), 1):
-            if not known and (self._sources is None or line.source in self._sources):
-                await self._lease.wait_to_write_line()
-                if len(line.text) > _LONG:
-                    await asyncio.to_thread(self._task_log.on_line, line)
-                else:
-                    self._task_log.on_line(line)
-            if not count % _SLICE:
-                await asyncio.sleep(0)
+        await self._write(self._lines.feed(output.pod, output.batch, time.monotonic(), known=known))
         if not known:
             self._at = datetime.now(UTC).isoformat()
         self._lease.mark_written()
 
     async def on_status(self, status: RunStatus) -> None:
         await self._lease.block_if_taken_over()
+        if status.phase.final:
+            await self._write(self._lines.end_attempt())
         self._page.record(status)
         self._task_log.on_status(status)
         self._lease.mark_written()
         for callback in self._callbacks:
             await asyncio.to_thread(self._task_log.call, callback, status)
+
+    async def on_tick(self) -> None:
+        await self._write(self._lines.due(time.monotonic()))
+
+    async def _write(self, lines: Iterable[LogLine | OpenLine]) -> None:
+        for count, line in enumerate(lines, 1):
+            if self._sources is None or line.source in self._sources:
+                await self._lease.wait_to_write_line()
+                if isinstance(line, OpenLine):
+                    self._task_log.on_open_line(line)
+                elif len(line.text) > _LONG:
+                    await asyncio.to_thread(self._task_log.on_line, line)
+                else:
+                    self._task_log.on_line(line)
+            if not count % _SLICE:
+                await asyncio.sleep(0)

@@ -1,6 +1,7 @@
 """Output as lines: prefixes each line with its source, cuts long lines, and joins the parts again.
 
 `[rank 3] text` is a line of rank 3. `[rank 3+] text` is a part of a line that continues in the next line of rank 3.
+`[rank 3~] text` is what an incomplete line of rank 3, for example a progress bar, currently shows on a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Lines:
     """Prefixes each line of one stream with its source, many lines at a time.
 
     A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded. A line that
-    contains values of `redactor` is preceded by an event with its redacted text.
+    contains values of `redactor` is preceded by an event with its redacted text. Of a line that overwrites itself
+    (carriage returns), only the last state is a line; its other states are returned as `[source~] ...`, one per second.
     """
 
     def __init__(self, source: str, redactor: Redactor = NO_SECRETS, limit: int = LINE_LIMIT) -> None:
@@ -33,18 +35,31 @@ class Lines:
         self._rest = bytearray()
         self._open = False
         self._ended_part = False  # whether the next text continues a line
+        self._state_at = 0.0
 
     def feed(self, data: bytes) -> bytes:
         """Returns the lines that `data` completes."""
-        end = data.rfind(b"\n")
-        if end < 0:
-            return self._hold(data)
-        return self.complete(self._take_rest() + data[:end]) + self._hold(data[end + 1 :])
+        state = b""
+        if b"\r" in data or b"\r" in self._rest:
+            data = self._take_rest() + data
+            while b"\x1b[A\n" in data:  # cursor up and down: tqdm, between two updates of an inner bar
+                data = data.replace(b"\x1b[A\n", b"")
+            *lines, rest = data.split(b"\n")
+            if b"\r" in rest:
+                # The carriage return at its start marks such a line; one at its end may be part of a line end.
+                text = rest.rstrip(b"\r")
+                shown = text.rpartition(b"\r")[2]
+                rest = b"\r" + shown + rest[len(text) :]
+                if time.monotonic() > self._state_at + 1:
+                    self._state_at = time.monotonic()
+                    state = self.head[:-2] + b"~] " + shown[:1000] + b"\n"
+            data = b"\n".join([*map(_last_state, lines), rest])
+        block, ended, rest = data.rpartition(b"\n")
+        whole = self.complete(self._take_rest() + block) if ended else b""
+        return whole + self._hold(rest) + state
 
     def complete(self, block: bytes) -> bytes:
         """Returns the prefixed lines of a block of whole lines that lacks its last line end."""
-        if not self._redactor:
-            return self.head + block.replace(b"\n", b"\n" + self.head) + b"\n"
         block = self._redactor.reports(block)
         events = self._redactor.events(self._source, block, cut=self._ended_part)
         self._ended_part = False
@@ -52,21 +67,27 @@ class Lines:
 
     def finish(self) -> bytes:
         """Returns the last line, if the stream ended without a line end."""
-        return self.complete(self._take_rest()) if self._rest or self._open else b""
+        return self.complete(_last_state(self._take_rest())) if self._rest or self._open else b""
 
     def _hold(self, data: bytes) -> bytes:
         self._rest += data
         if len(self._rest) <= self._limit:
             return b""
-        text, cut = self._take_rest(), self._ended_part
+        text = _last_state(self._take_rest())
+        events = self._redactor.events(self._source, text, cut=self._ended_part)
         self._open = self._ended_part = True
-        return self._redactor.events(self._source, text, cut=cut) + self.part_head + text + b"\n"
+        return events + self.part_head + text + b"\n"
 
     def _take_rest(self) -> bytes:
         rest = bytes(self._rest)
         self._rest.clear()
         self._open = False
         return rest
+
+
+def _last_state(line: bytes) -> bytes:
+    """Returns what a line shows on a terminal after all carriage returns."""
+    return line.replace(b"\x1b[A", b"").rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def cut_into_writes(lines: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import LogLine, RunStatus
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # reading a run's state should not import the job's model
     from stepset.backends.prune import PruneRule
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
+    from stepset.watch.lines import OpenLine
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,14 @@ class RunListener(Protocol):
 
     def on_status(self, status: RunStatus) -> None:
         """Receives the state after each change of phase, ranks, progress, result or failure."""
+
+
+@runtime_checkable
+class OpenLineListener(RunListener, Protocol):
+    """A listener that also receives the states of incomplete lines, such as progress bars."""
+
+    def on_open_line(self, line: OpenLine) -> None:
+        """Receives what an incomplete line currently shows, at most once a second for each source."""
 
 
 class RunHandle(Protocol):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.run_status import Failure, FailureKind
+from stepset.watch.rank_mark import without_rank_mark
 
 TAIL = 20
 """The maximum number of last lines in a Failure."""
@@ -119,7 +120,7 @@ def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: 
         exit_code=first.exit_code,
         signal=first.signal,
         error=error_of(first),
-        tail=first.tail[-TAIL:],
+        tail=tuple(without_rank_mark(first.source, line) for line in first.tail[-TAIL:]),
         events=tuple(events),
         restarts=restarts,
         aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _may_have_caused(first, o))),
@@ -184,6 +185,16 @@ def may_be_aftermath(o: Observation) -> bool:
     )
 
 
+def explains_others(o: Observation) -> bool:
+    """Whether a rank's end is an error of its own that explains later ends of other ranks.
+
+    A signal from outside, such as the SIGKILL of an out-of-memory killer, is none: the output of the launcher may be
+    the only explanation.
+    """
+    by_signal = _signal_of(o) in (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP)
+    return o.kind is None and not by_signal and bool(error_of(o)) and not may_be_aftermath(o)
+
+
 def kind_of(o: Observation) -> FailureKind:
     """The kind of a failure: from the observation, the exit code or signal, and the output."""
     if o.kind is not None:
@@ -214,7 +225,7 @@ def _kind_in(text: str) -> FailureKind | None:
 
 def error_of(o: Observation) -> str:
     """The reported error, else the one in the last lines."""
-    return o.error or find_error(o.tail)
+    return without_rank_mark(o.source, o.error) or find_error([without_rank_mark(o.source, line) for line in o.tail])
 
 
 def find_error(lines: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ An agent prints whole lines that name their source (docs/design/agent.md):
 
     [rank 3] text          a line of rank 3
     [rank 3+] part         a part of a line of rank 3 that continues
+    [rank 3~] state        what an incomplete line of rank 3, such as a progress bar, currently shows
     [stepset] {json}       an event
 
 The parser processes chunks: one line at a time is too slow for sixteen ranks that print at once.
@@ -38,7 +39,10 @@ _MAX_OPEN, _MAX_OPEN_BYTES = 2048, 8 * LINE_LIMIT
 _PIECE = 64
 """The estimated memory overhead of one part, in bytes."""
 
-_HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)(\+?)\Z")
+_HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)([+~]?)\Z")
+_STATE_SIZE = 1000
+"""Bytes of an incomplete line's state that are kept."""
+_CURSOR_UP = b"\x1b[A"
 _EVENT_HEAD = b"[stepset"
 _PROGRESS_MARK = b'"stepset"'
 
@@ -48,6 +52,16 @@ class Head(NamedTuple):
 
     source: str  # as in LogLine
     continues: bool  # the line is a part, and its end follows later
+
+
+class OpenLine(NamedTuple):
+    """What an incomplete line, such as a progress bar, currently shows; a later state or the complete line replaces it.
+
+    `source` is as in LogLine.
+    """
+
+    source: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -60,6 +74,8 @@ class Batch:
     progress: list[Progress] = field(default_factory=list)  # reports of the training code
     events: list[dict[str, Any]] = field(default_factory=list)  # reports of the agent
     parts: bool = False  # whether some lines are only parts
+    # The events again and the states of incomplete lines, each with the number of `lines` before it.
+    between: list[tuple[int, dict[str, Any] | OpenLine]] = field(default_factory=list)
 
 
 class Splitter:
@@ -122,6 +138,9 @@ class Splitter:
                     heads.clear()
                 head = heads[mark] = _head(mark)
             if head is None:
+                if found and (state := _open_line(mark, text)):
+                    batch.between.append((len(lines), state))
+                    continue
                 head, text = self._own, row
                 row = b"[%s] %s" % (head.source.encode(), row)
             source = head.source
@@ -155,6 +174,7 @@ class Splitter:
             event = None
         if isinstance(event, dict) and isinstance(event.get("event"), str):
             batch.events.append(event)
+            batch.between.append((len(batch.lines), event))
             return
         # Invalid, for example because the agent was killed while it printed: show the line.
         batch.lines.append((self._own, row))
@@ -164,7 +184,13 @@ class Splitter:
 
 def _head(mark: bytes) -> Head | None:
     match = _HEAD.match(mark)
-    return Head(match.group(1).decode(), match.group(2) == b"+") if match else None
+    return Head(match.group(1).decode(), match.group(2) == b"+") if match and match.group(2) != b"~" else None
+
+
+def _open_line(mark: bytes, text: bytes) -> OpenLine | None:
+    match = _HEAD.match(mark) if mark.endswith(b"~") and len(mark) <= _HEAD_SIZE else None
+    shown = text[:_STATE_SIZE].replace(_CURSOR_UP, b"")
+    return OpenLine(match.group(1).decode(), shown.decode("utf-8", "replace")) if match else None
 
 
 def parse_progress(text: bytes) -> Progress | None:

@@ -67,6 +67,8 @@ class TestRanks:
         objects, reports = running(), Reports()
         log(reports, uid(objects, 1), event("started", rank=2), "[rank 2] epoch 1", "[rank 2] epoch 2", "[node 1] all")
         assert row(status_of(objects, reports, 0.0), "rank 2").last_line == "epoch 2"
+        log(reports, uid(objects, 1), "[rank 2] [rank2]: ValueError: x")
+        assert row(status_of(objects, reports, 0.0), "rank 2").last_line == "ValueError: x"
 
     def test_that_were_not_planned_replace_the_row_of_their_pod(self) -> None:
         """Ranks of an elastic world, or of a launcher in the user's command."""

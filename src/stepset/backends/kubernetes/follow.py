@@ -59,6 +59,9 @@ class Observer(Protocol):
     async def on_status(self, status: RunStatus) -> None:
         """Receives the run's state after each change, and the final state after the last line."""
 
+    async def on_tick(self) -> None:
+        """Is called about once in `RunFollower.poll` seconds, whether or not anything has changed."""
+
 
 class RunFollower:
     """Follows one run.
@@ -218,6 +221,8 @@ class RunFollower:
                 raise error
             began = _now()
             await self._update(run)
+            async with self._observer_lock:
+                await self._observer.on_tick()
             # A large run changes often, and its state takes long to compute.
             await asyncio.sleep(min(self._poll, _PAUSE_FACTOR * (_now() - began)))
 

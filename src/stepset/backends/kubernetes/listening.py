@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVarTuple
 
 import anyio
 
-from stepset.backends.base import RunListener
+from stepset.backends.base import OpenLineListener, RunListener
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.run_status import LogLine, RunStatus
-from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.lines import OpenLine
+from stepset.watch.run_lines import RunLines
 
 Args = TypeVarTuple("Args")
 
@@ -22,7 +24,7 @@ class ListenerObserver:
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
         self._listener, self._sources = listener, sources
-        self._joiners: dict[str, Joiner] = {}
+        self._lines = RunLines()
         self._thread = ThreadPoolExecutor(1, "stepset listener")
 
     async def __aenter__(self) -> ListenerObserver:
@@ -34,17 +36,23 @@ class ListenerObserver:
 
     async def on_output(self, output: PodOutput) -> None:
         """Calls the listener with the complete lines of an output."""
-        if (listener := self._listener) is None:
-            return
-        joiner = self._joiners.setdefault(output.pod, Joiner())
-        complete = log_lines(joiner.join(output.batch.lines))
-        if lines := [line for line in complete if self._sources is None or line.source in self._sources]:
-            await self._call(_deliver, listener, lines)
+        await self._deliver(self._lines.feed(output.pod, output.batch, time.monotonic()))
 
     async def on_status(self, status: RunStatus) -> None:
         """Calls the listener with a state."""
+        if status.phase.final:
+            await self._deliver(self._lines.end_attempt())
         if (listener := self._listener) is not None:
             await self._call(listener.on_status, status)
+
+    async def on_tick(self) -> None:
+        """Calls the listener with lines that were held."""
+        await self._deliver(self._lines.due(time.monotonic()))
+
+    async def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
+        wanted = [line for line in lines if self._sources is None or line.source in self._sources]
+        if wanted and self._listener is not None:
+            await self._call(_deliver, self._listener, wanted)
 
     async def _call(self, function: Callable[[*Args], None], *args: *Args) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -63,7 +71,13 @@ class OutputStream:
     async def on_status(self, status: RunStatus) -> None:
         """Does nothing."""
 
+    async def on_tick(self) -> None:
+        """Does nothing."""
 
-def _deliver(listener: RunListener, lines: list[LogLine]) -> None:
+
+def _deliver(listener: RunListener, lines: list[LogLine | OpenLine]) -> None:
     for line in lines:
-        listener.on_line(line)
+        if isinstance(line, LogLine):
+            listener.on_line(line)
+        elif isinstance(listener, OpenLineListener):
+            listener.on_open_line(line)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from stepset.backends.base import RunListener
+from stepset.backends.base import OpenLineListener, RunListener
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.logs.files import Recorder
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.store import RunDir
 from stepset.backends.local.tracker import Tracker
-from stepset.run_status import Failure, RunStatus
-from stepset.watch.lines import Batch, Joiner, log_lines
+from stepset.run_status import Failure, LogLine, RunStatus
+from stepset.watch.lines import Batch, OpenLine
+from stepset.watch.run_lines import RunLines
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Journal:
         self._tracker = tracker
         self._listener = listener
         self._recorder = Recorder(run)
-        self._joiner = Joiner()
+        self._lines = RunLines()
         self._result: Any = None
         self._unwritten = True
         self._next_write = 0.0
@@ -77,9 +78,8 @@ class Journal:
         if batch.raw:
             self._recorder.write(batch)
             self._unwritten = True
-        if batch.lines and self._listener is not None:
-            for line in log_lines(self._joiner.join(batch.lines)):
-                self._notify(self._listener.on_line, line)
+        if self._listener is not None:
+            self._deliver(self._lines.feed(spec.name, batch, time.monotonic()))
         for progress in batch.progress:
             self._tracker.progress(progress)
         for event in batch.events:
@@ -88,6 +88,16 @@ class Journal:
             if event["event"] == "started":
                 self._note_process(f"rank {event.get('rank')}", event.get("pid"))
             self._tracker.event(spec, event, stopped)
+
+    def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
+        """Passes lines to the listener, and states of incomplete lines if it accepts them."""
+        if (listener := self._listener) is None:
+            return
+        for line in lines:
+            if isinstance(line, LogLine):
+                self._notify(listener.on_line, line)
+            elif isinstance(listener, OpenLineListener):
+                self._notify(listener.on_open_line, line)
 
     def _note_process(self, name: str, pid: object) -> None:
         """Records the process of a pod's agent or of a rank; drops a pid that is not visible here."""
@@ -112,14 +122,16 @@ class Journal:
         self.publish()
 
     def attempt_over(self, failure: Failure | None) -> None:
+        self._deliver(self._lines.end_attempt())
         self._tracker.end(failure)
 
     def tick(self) -> None:
         """Publishes changes at a limited rate."""
+        now = time.monotonic()
+        self._deliver(self._lines.due(now))
         if self._tracker.changed:
             self._notify_status()
             self._unwritten = True
-        now = time.monotonic()
         if self._unwritten and now >= self._next_write:
             self._write(self.status())
             self._next_write = time.monotonic() + max(_STATE_EVERY, (time.monotonic() - now) / _SHARE)

@@ -15,6 +15,7 @@ from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
 from stepset.watch.present.sentences import resume_sentence
+from stepset.watch.rank_mark import without_rank_mark
 
 _MOST_RANKS = 2**31
 
@@ -31,7 +32,11 @@ class Tracker:
     def status(self, last_line: Callable[[str], str]) -> RunStatus:
         """Returns the status; `last_line` maps a source to the last line it printed."""
         rows = sorted(self._rows.values(), key=lambda row: (row.rank is None, row.rank or 0))
-        return self._status.with_(ranks=tuple(replace(row, last_line=last_line(row.source)) for row in rows))
+
+        def shown(row: RankStatus) -> RankStatus:
+            return replace(row, last_line=without_rank_mark(row.source, last_line(row.source)))
+
+        return self._status.with_(ranks=tuple(map(shown, rows)))
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the status."""

@@ -69,6 +69,9 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the run's name and return at once; the run continues.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="After a failure, also show the lines of launchers and stopped ranks.")
+    ] = False,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", help="text; or json: the final status on stdout.")
     ] = "text",
@@ -107,7 +110,7 @@ def run(
     given, attempt = _given(args, backend, backend_args, resume, fresh)
     if detach:
         return _submit(given, attempt, backend, output)
-    status = _run(given, attempt, backend, backend_args, lines_to_stderr=output == "json")
+    status = _run(given, attempt, backend, backend_args, lines_to_stderr=output == "json", verbose=verbose)
     if output == "json":
         from stepset.cli.output.documents import run_document
         from stepset.cli.output.formats import as_json
@@ -154,7 +157,13 @@ def _submit(given: JobInput, attempt: int, backend: Backend, output: str) -> int
 
 
 def _run(
-    given: JobInput, attempt: int, backend: Backend, backend_args: BackendArgs, lines_to_stderr: bool
+    given: JobInput,
+    attempt: int,
+    backend: Backend,
+    backend_args: BackendArgs,
+    *,
+    lines_to_stderr: bool,
+    verbose: bool,
 ) -> RunStatus:
     """Runs the job to its end and prints how it ended."""
     from stepset.backends.base import RunRequest
@@ -178,6 +187,7 @@ def _run(
         lines_terminal=is_terminal(lines),
         messages_terminal=is_terminal(sys.stderr),
         colour=wants_colour(lines),
+        verbose=verbose,
         on_write_error=requests.add,
     )
     with display, on_signals(_STOP_SIGNALS, lambda _: _on_signal(requests, display)):

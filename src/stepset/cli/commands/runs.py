@@ -70,7 +70,9 @@ def logs(
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="The attempt before the last restart; default: all attempts.")
     ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Omit the prefix of each line, such as [rank 0].")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the lines as the ranks did, without prefixes such as [rank 0].")
+    ] = False,
     *,
     backend_args: BackendArgs,
 ) -> int:

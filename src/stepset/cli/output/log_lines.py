@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 import typer
@@ -15,6 +15,8 @@ from stepset.cli.output.terminal import binary, close_stdout, is_terminal, sourc
 from stepset.errors import BadInputError
 from stepset.printable import printable_line
 from stepset.run_status import LogLine, RunStatus
+from stepset.watch.present.sources import shown_text
+from stepset.watch.rank_mark import without_rank_marks
 
 _MAX_RANKS = 100_000
 """Maximum number of ranks in one range, so that a typing error does not exhaust the memory."""
@@ -59,13 +61,14 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
     """Writes the lines of a run to stdout, prefixed with their source unless `raw`.
 
     A terminal gets colours, and no control sequences that would break lines; other outputs get the bytes unchanged.
+    torch's mark `[rank1]: ` is left out after the source.
     """
     sys.stdout.flush()
     out = binary(sys.stdout)
     try:
         if not is_terminal(sys.stdout):
-            target = cast(BinaryIO, _PrefixRemover(out)) if raw else out
-            backend.copy_log(name, target, follow=follow, sources=sources)
+            rewritten = _Rewriter(out, _without_prefixes if raw else without_rank_marks)
+            backend.copy_log(name, cast(BinaryIO, rewritten), follow=follow, sources=sources)
         else:
             _print_lines(backend.logs(name, follow=follow, sources=sources), out, raw, flush=follow)
         out.flush()
@@ -101,20 +104,25 @@ def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool
     for line in lines:
         if not raw and line.source not in prefixes:
             prefixes[line.source] = source_prefix(line.source, colour).encode()
-        text = printable_line(line.text) if terminal else line.text
+        text = line.text if raw else shown_text(line)
+        text = printable_line(text) if terminal else text
         out.write((b"" if raw else prefixes[line.source]) + text.encode(errors="replace") + b"\n")
         if flush:
             out.flush()
 
 
-class _PrefixRemover:
-    """Removes the prefix `[source] ` of each line. `copy_log` writes only whole lines."""
+def _without_prefixes(lines: bytes) -> bytes:
+    return _PREFIX.sub(b"", lines)
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
+
+class _Rewriter:
+    """Writes changed lines. `copy_log` writes only whole lines."""
+
+    def __init__(self, out: BinaryIO, change: Callable[[bytes], bytes]) -> None:
+        self._out, self._change = out, change
 
     def write(self, lines: bytes) -> int:
-        self._out.write(_PREFIX.sub(b"", lines))
+        self._out.write(self._change(lines))
         return len(lines)
 
     def writelines(self, lines: Iterable[bytes]) -> None:

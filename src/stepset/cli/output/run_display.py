@@ -6,18 +6,19 @@ second, so that a rank's print costs no system call and a terminal is not floode
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO
 
+from stepset.cli.output.live_rows import LiveRows, clear
 from stepset.cli.output.outcome import took
-from stepset.cli.output.terminal import painted, source_prefix
+from stepset.cli.output.terminal import source_prefix
 from stepset.errors import InfrastructureError
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
+from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -29,13 +30,13 @@ from stepset.watch.present.records import (
     Restarted,
     RunEnded,
 )
-from stepset.watch.present.sentences import counted, duration, state_line
+from stepset.watch.present.sentences import all_ended, counted, duration, state_line
+from stepset.watch.present.sources import shown_text
 
 TICKS_PER_SECOND = 10
 MAX_QUEUED = 1 << 20
 """Maximum number of queued characters; above it, the run waits for the reader, as with any pipe."""
 
-_CLEAR_LINE = b"\r\x1b[K"
 _IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
 _AT_THE_END = (RunEnded, FirstFailure)
 """The records that `stepset.cli.output.outcome.outcome` shows after the display is closed."""
@@ -48,6 +49,7 @@ class RunDisplay:
         lines: the stream for the ranks' lines.
         messages: the stream for stepset's own messages.
         lines_terminal, messages_terminal: whether these are terminals.
+        verbose: whether lines after the first failure are shown.
         on_write_error: called once when writing fails (a closed pipe, a full disk); see `error`.
     """
 
@@ -59,6 +61,7 @@ class RunDisplay:
         lines_terminal: bool = False,
         messages_terminal: bool = False,
         colour: bool = False,
+        verbose: bool = False,
         on_write_error: Callable[[], object] = lambda: None,
     ) -> None:
         self.error: OSError | None = None
@@ -71,7 +74,8 @@ class RunDisplay:
         self._left_out = 0
         self._notices: deque[str] = deque()
         self._status: RunStatus | None = None
-        self._presenter, self._presenting = Presenter(), threading.Lock()
+        self._presenter, self._presenting = Presenter(verbose=verbose), threading.Lock()
+        self._rows = LiveRows(colour)
         self._drawn, self._drawn_at = "", float("-inf")
         self._patient = True
         self._closing = False
@@ -99,7 +103,22 @@ class RunDisplay:
         self._write()
 
     def on_line(self, line: LogLine) -> None:
-        text = printable_line(line.text) if self._lines_terminal else line.text
+        self._rows.complete(line.source)
+        if self._presenter.shows(line):
+            self._queue(line)
+
+    def on_open_line(self, line: OpenLine) -> None:
+        """Shows the state of an incomplete line in place on a terminal, else at a limited rate as a line."""
+        if self._live and self._lines_terminal:
+            self._rows.update(line)
+            self._work.set()
+        elif self._presenter.shows_open(line, time.monotonic()):
+            self._queue(line)
+
+    def _queue(self, line: LogLine | OpenLine) -> None:
+        """Queues a line; waits while the reader is too slow."""
+        text = shown_text(line)
+        text = printable_line(text) if self._lines_terminal else text
         while self._held > MAX_QUEUED and self.error is None:
             if not self._patient:
                 self._left_out += 1
@@ -119,6 +138,8 @@ class RunDisplay:
 
     def on_status(self, status: RunStatus) -> None:
         with self._presenting:
+            if self._status is not None and status.attempt != self._status.attempt:
+                self._rows.clear()
             self._status = status
             self._present()
         self._work.set()
@@ -170,9 +191,9 @@ class RunDisplay:
         self._room.set()
 
     def _put(self, lines: bytes, notices: str) -> None:
-        status_line = self._status_line() if self._live else ""
+        status_line = self._rows.text(self._status_line()) if self._live else ""
         if self._drawn and (lines or notices or status_line != self._drawn):
-            self._messages.write(_CLEAR_LINE)
+            self._messages.write(clear(self._drawn).encode())
             self._messages.flush()
             self._drawn = ""
         if lines:
@@ -189,12 +210,11 @@ class RunDisplay:
             self._messages.flush()
 
     def _status_line(self) -> str:
-        """The live line, cut to the terminal's width."""
+        """The line about the run's state; empty once all ranks have ended."""
         status = self._status
-        if status is None or status.phase.final:
+        if status is None or status.phase.final or all_ended(status):
             return ""
-        text = printable(f"{status.name}  {state_line(status)}  {duration(int(took(status)))}")
-        return painted(text[: shutil.get_terminal_size().columns - 1], "7", self._colour)
+        return f"{status.name}  {state_line(status)}  {duration(int(took(status)))}"
 
 
 def _taken(queue: deque[str]) -> list[str]:

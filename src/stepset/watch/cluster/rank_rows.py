@@ -14,6 +14,7 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.cluster.terminations import RankPlacement, tails
+from stepset.watch.rank_mark import without_rank_mark
 
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
@@ -109,7 +110,7 @@ def _rank_row(
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
         state = STOPPED  # by the agent, because another rank failed
-    line = line or last_lines.get(source, "")
+    line = without_rank_mark(source, line or last_lines.get(source, ""))
     return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line)
 
 

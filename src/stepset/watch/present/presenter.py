@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from stepset.run_status import Phase, Progress, RunStatus
+from stepset.run_status import LogLine, Phase, Progress, RunStatus
+from stepset.watch.lines import OpenLine
 from stepset.watch.present.failure_report import failure_lines
 from stepset.watch.present.records import (
     FirstFailure,
+    LinesOmitted,
     Note,
     PhaseChanged,
     ProgressReported,
@@ -24,10 +26,19 @@ from stepset.watch.present.records import (
     RunEnded,
     held_up,
 )
-from stepset.watch.present.sentences import end_sentence, is_restart, phase_sentence, progress_words, ranks_in_state
+from stepset.watch.present.sentences import (
+    end_sentence,
+    is_restart,
+    omitted_sentence,
+    phase_sentence,
+    progress_words,
+    ranks_in_state,
+)
 
 PROGRESS_EVERY = 1.0
 """Seconds between two reports of progress; the last report is always presented."""
+OPEN_LINE_EVERY = 10.0
+"""Seconds between two states of an incomplete line in a log, and before the first one."""
 STARTING_EVERY = 10.0
 """Seconds between two records of how many ranks have started, and before the first one."""
 
@@ -37,9 +48,12 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Presenter:
-    """Presents one run; `presented` is the state of an earlier presenter."""
+    """Presents one run; `presented` is the state of an earlier presenter.
 
-    def __init__(self, presented: Mapping[str, Any] | None = None) -> None:
+    `verbose` is whether lines after the first failure are shown.
+    """
+
+    def __init__(self, presented: Mapping[str, Any] | None = None, *, verbose: bool = False) -> None:
         before = presented or {}
         self._phase = str(before.get("phase", ""))
         self._notes: set[str] = set(before.get("notes", ()))
@@ -49,6 +63,9 @@ class Presenter:
         self._progress = None if progress is None else Progress(**progress)
         self._progress_at = float("-inf")
         self._started, self._started_at = 0, float("inf")
+        self._verbose, self._attempt = verbose, 0
+        self._omitted = int(before.get("omitted", 0))
+        self._open_lines: dict[str, float] = {}  # source -> when a state of its incomplete line was last due
 
     @property
     def presented(self) -> dict[str, Any]:
@@ -59,6 +76,7 @@ class Presenter:
             "progress": None if self._progress is None else asdict(self._progress),
             "waiting": list(self._waiting),
             "position": self._position,
+            "omitted": self._omitted,
         }
 
     @property
@@ -70,9 +88,28 @@ class Presenter:
         """Returns the new records, and those that a rate limit has delayed; `clock` is monotonic, in seconds."""
         notes = [record for note in status.notes for record in self.note(note)]
         if status.phase.final:
-            return [*notes, *self._new_progress(status, clock), *self._new_phase(status, clock)]
+            end = [*self._new_omitted(status), *self._new_phase(status, clock)]
+            return [*notes, *self._new_progress(status, clock), *end]
+        if status.attempt != self._attempt:
+            self._attempt = status.attempt
+            notes += self._new_omitted(status)
         change = [*self._new_phase(status, clock), *self._new_reason(status)]
         return [*notes, *change, *self._more_ranks(status, clock), *self._new_progress(status, clock)]
+
+    def shows(self, line: LogLine) -> bool:
+        """Whether a line is shown; counts the others, for a record of `see`."""
+        self._open_lines.pop(line.source, None)
+        if line.aftermath and not self._verbose:
+            self._omitted += 1
+            return False
+        return True
+
+    def shows_open(self, line: OpenLine, clock: float) -> bool:
+        """Whether a log shows the state of an incomplete line."""
+        due = clock - self._open_lines.setdefault(line.source, clock) >= OPEN_LINE_EVERY
+        if due:
+            self._open_lines[line.source] = clock
+        return due
 
     def note(self, note: str) -> list[Record]:
         """The record of a note of RunStatus, or of the interface; empty if it was presented before."""
@@ -87,6 +124,10 @@ class Presenter:
         if words and status.progress != self._progress and due:
             self._progress, self._progress_at = status.progress, clock
             yield ProgressReported(f"progress: {words}")
+
+    def _new_omitted(self, status: RunStatus) -> list[Record]:
+        count, self._omitted = self._omitted, 0
+        return [LinesOmitted(omitted_sentence(count, status))] if count else []
 
     def _new_phase(self, status: RunStatus, clock: float) -> Iterator[Record]:
         phase = phase_sentence(status)

@@ -52,6 +52,10 @@ class HeldUp(Record):
     about: str = ""
 
 
+class LinesOmitted(Record):
+    """Lines that followed the first failure were not shown."""
+
+
 class RunEnded(Record):
     """The run is over; a warning unless it succeeded."""
 

@@ -89,6 +89,12 @@ def ranks_words(status: RunStatus) -> str:
     return f"{count}/{total} {what} {state.lower()}" if total else ""
 
 
+def all_ended(status: RunStatus) -> bool:
+    """Whether ranks have ended and none waits or runs, so that the run is about to end or to restart."""
+    states = {row.state for row in status.ranks if row.rank is not None}
+    return status.phase is Phase.RUNNING and bool(states) and not states & {"Pending", "Running"}
+
+
 def state_line(status: RunStatus) -> str:
     """Phase, ranks, restarts and progress in one line, without times, so that it changes only with the run.
 
@@ -137,6 +143,17 @@ def queue_sentence(waiting: Waiting) -> str:
     # Kueue reports no reason for a run that it has not tried to admit because others are before it.
     why = f": {waiting.message}" if waiting.message else ""
     return f"the run waits in queue {waiting.queue} at position {waiting.position}{why}"
+
+
+def omitted_sentence(count: int, status: RunStatus) -> str:
+    """How many lines after the first failure are not shown, and the command that shows them.
+
+    >>> omitted_sentence(1, RunStatus("digits-1", "digits", "local"))
+    'omitted after the first failure: 1 line of launchers and stopped ranks; stepset logs digits-1 shows every line'
+    """
+    command = f"stepset logs {status.name}" + (" --backend kubernetes" if status.backend == "kubernetes" else "")
+    lines = counted(count, "line")
+    return f"omitted after the first failure: {lines} of launchers and stopped ranks; {command} shows every line"
 
 
 def what_happened(failure: Failure) -> str:

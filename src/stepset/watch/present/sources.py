@@ -1,10 +1,13 @@
-"""The sources whose log lines an interface shows, and their prefixes. Pure."""
+"""The lines that an interface shows, by their sources, and their form. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from stepset.errors import BadInputError
+from stepset.run_status import LogLine
+from stepset.watch.lines import OpenLine
+from stepset.watch.rank_mark import without_rank_mark
 
 
 def prefix(source: str) -> str:
@@ -14,6 +17,15 @@ def prefix(source: str) -> str:
     '[rank 3]'
     """
     return f"[{source}]"
+
+
+def shown_text(line: LogLine | OpenLine) -> str:
+    """The text that is shown of a line, after the prefix: without torch's mark, which would repeat the prefix.
+
+    >>> shown_text(LogLine("rank 1", "[rank1]: ValueError: bad batch"))
+    'ValueError: bad batch'
+    """
+    return without_rank_mark(line.source, line.text)
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:

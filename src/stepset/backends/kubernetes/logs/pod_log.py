@@ -319,7 +319,7 @@ class PodLog:
             await self._put(self._splitter.feed(new))
 
     async def _put(self, batch: Batch, *, known: bool = False) -> None:
-        if batch.lines or batch.events or batch.progress:
+        if batch.lines or batch.between or batch.progress:
             # Connections may be closed at any moment, but received lines must not be lost.
             with anyio.CancelScope(shield=True):
                 await self._consume(batch, None if known else self._position.to_dict())
