@@ -67,6 +67,11 @@ def train(script: str | None, framework: Any, nodes: int = 2, procs: int | str =
         "deadline": "5m",
         **fields,
     }
-    status = stepset.run(job, base_dir=EXAMPLES)
+    try:
+        status = stepset.run(job, base_dir=EXAMPLES)
+    except stepset.TrainingFailedError as error:
+        if (status := error.status) and status.failure:
+            error.add_note("\n".join(status.failure.tail))  # pytest prints it
+        raise
     assert isinstance(status.result, dict)
     return dict(status.result)

@@ -111,3 +111,16 @@ def test_one_sided_communication_works_within_a_node(mpirun: tuple[str, str], tm
     result, _ = run(mpirun, ["python3", "window.py"], tmp_path)
     assert (result["sum"], result["shared"]) == (10.0, 4)
     assert result["version"].startswith(f"Open MPI v{mpirun[0]}.")
+
+
+def test_the_error_of_a_crashed_rank_is_the_message_before_open_mpis_stack(
+    mpirun: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "crash.py").write_text(
+        "import os, sys\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n"
+        "    print('terminate called after throwing: no device', file=sys.stderr, flush=True)\n    os.abort()\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+    )
+    with pytest.raises(stepset.TrainingFailedError) as raised:
+        run(mpirun, ["python3", "crash.py"], tmp_path)
+    assert "rank 1 (pod node-0) was killed by SIGABRT: terminate called after throwing: no device" in str(raised.value)

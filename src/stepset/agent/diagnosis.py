@@ -171,7 +171,10 @@ def _error_line(text: str) -> str:
         r"\berror\b|Fatal Python error|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
     )
-    # Messages of torchrun itself when a rank has failed.
-    noise = re.compile(r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|first observed failure|^Failures:")
+    # Messages of torchrun itself when a rank has failed, and the last line of Open MPI's stack of a crashed process.
+    noise = re.compile(
+        r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|first observed failure|^Failures:"
+        r"|End of error message"
+    )
     lines = reversed(last_lines(text, 100))
     return next((line.strip() for line in lines if signs.search(line) and not noise.search(line)), "")
