@@ -173,7 +173,7 @@ class TestAPathWithSpaces:
         command = {"script": None, "command": [launcher, "./allreduce"]}
         request = local.request("", framework=framework, num_nodes=2, **command)
         status = LocalBackend(local.directory / "a home").start(request, local.listener).wait()
-        assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 2, "rank_sum": 3})
+        assert (status.phase, status.result) == (Phase.SUCCEEDED, {"world_size": 2, "rank_sum": 3}), status.failure
 
     def test_is_refused_if_every_path_has_spaces(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
         local.path("t m p").mkdir()
