@@ -35,7 +35,7 @@ _END_TIMEOUT = 30.0
 """Timeout in seconds of the request that ends the run when the caller is cancelled."""
 
 _expiring: set[asyncio.Task[None]] = set()
-"""References to the tasks that delete expired runs, because the event loop keeps none."""
+"""References to the tasks that delete expired runs, because the event loop keeps only weak references to tasks."""
 
 
 async def run(

@@ -116,7 +116,7 @@ def prune(
 
 
 def explain(job: JobSource) -> list[ExplainRow]:
-    """Returns every variable of every pod with its rule; needs no cluster and reads only the job file.
+    """Returns every variable of every pod and why it is set; needs no cluster and reads only the job file.
 
     Args:
         job: a TrainingJob, a mapping with the keys of a job file, or the path of a job file.

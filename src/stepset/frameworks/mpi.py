@@ -189,8 +189,8 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
         ]
     else:
         # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; each version ignores the others.
-        # For Open MPI 5, host names must be short (keep_fqdn=false): its daemons would take every node for the launcher
-        # (kubeflow/trainer#4029).
+        # For Open MPI 5, host names must be short (keep_fqdn=false): with full names, its daemons would take every node
+        # for the launcher (kubeflow/trainer#4029).
         label = "open mpi"
         rows = [
             ("OMPI_MCA_orte_default_hostfile", hostfile, "4: the nodes"),

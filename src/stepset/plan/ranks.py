@@ -37,7 +37,7 @@ def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
     procs = plan.world.procs_per_node
     if procs is None:
         return {}
-    # The ranks of a launcher that is itself a node follow those of the other nodes.
+    # The plan places the ranks of a launcher that is a node last; Open MPI numbers them first (frameworks/mpi.py).
     first = {NODE: 0}
     return {
         group.name: RankRange(first.get(group.name, (plan.world.num_nodes - 1) * procs), procs)

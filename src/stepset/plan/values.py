@@ -153,7 +153,7 @@ class Resolver(Protocol):
 
 
 RENDEZVOUS_ID = Text((RendezvousId(),))
-"""The random text as the value of a variable."""
+"""The value of a variable that contains the rendezvous ID."""
 
 
 def text(*parts: Part | int) -> Text:

@@ -12,7 +12,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
 
 _LIMIT = 256 * 1024
-"""Bytes of a script that is read; a larger file is a program."""
+"""Maximum size of a shell script, in bytes; a larger file is a program and is not checked."""
 
 
 def check_mpi_script(job: TrainingJob, directory: Path) -> None:

@@ -134,7 +134,7 @@ class TrainingJob(JobModel):
     service_account: str | None = Field(default=None, min_length=1)
     """ServiceAccount of the pods; default: none, and no token is mounted."""
     security: Literal["restricted"] | None = None
-    """Pod Security level that admits the pods; default: none, the image and pod_template determine their privileges."""
+    """Pod Security level that the pods meet; default: none, the image and pod_template determine their privileges."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels of every object and pod of the run."""
     annotations: dict[str, str] = Field(default_factory=dict)

@@ -156,7 +156,7 @@ def _optional(gang: str, mpi: bool, lost_node: bool, network_policy: bool) -> di
         # A Role cannot distinguish a run's Secret from others, and the reply to a patch contains the whole Secret.
         found["mpi"] = [_rule("", "secrets", ("create", "delete"))]
     if lost_node:
-        # The pods of a lost node are released by marking them as failed.
+        # stepset sets the phase of a lost node's pod to Failed before it deletes the pod by force.
         found["lost-node"] = [_rule("", "pods/status", ("patch",))]
     if network_policy:
         found["network-policy"] = [_rule("networking.k8s.io", "networkpolicies", ("create", "get", "delete"))]

@@ -19,7 +19,7 @@ from stepset.spec import TrainingJob, parse_job
 from stepset.spec.load import read_job_file
 
 _DIGITS = 19
-"""Characters of a number in a flag; int() rejects more than 4,300 digits."""
+"""Maximum number of characters of a number in a flag; int() rejects more than 4,300 digits."""
 _JOB_FILES = (".yaml", ".yml", ".json")
 
 

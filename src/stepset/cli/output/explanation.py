@@ -55,7 +55,7 @@ class File(TypedDict):
 
 
 class Success(TypedDict):
-    """The pods whose success is that of the run; `first`: that of the group's first pod suffices."""
+    """The run succeeds when `pods` pods of `group` have succeeded; with `first`, when its pod 0 has succeeded."""
 
     group: str
     pods: int

@@ -21,7 +21,7 @@ from stepset.printable import printable
 GAP = 2
 """Spaces between columns."""
 _LEAST_LAST = 20
-"""Cells that a last column keeps which is cut; other columns are left out, then become narrower."""
+"""Minimum width, in cells, of a last column that is cut; other columns are left out first, then become narrower."""
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 

@@ -1,9 +1,9 @@
 """The statefulset target: a headless Service and a StatefulSet, for platforms that run nothing else.
 
 Such a platform sets POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, from which each pod derives its rank and
-the master's address. A StatefulSet always restarts the containers of its pods. The final end of the command, with 0 or
-after its last restart, is the pod's verdict. The container that is started after it only waits. Its pod is then Ready,
-and the container's last termination is the verdict; a pod without a verdict is never Ready (docs/targets.md).
+the master's address. A StatefulSet always restarts the containers of its pods. The verdict of a pod is the exit of its
+command with 0, or with another code after the last restart. The container then starts again and only waits: the pod is
+Ready, and the container's last termination is the verdict. A pod without a verdict is never Ready (docs/targets.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where the pods of a group may run: the job's `scheduling` places the nodes; a separate launcher and each role have
 a field of their own.
 
-A pool of machines with accelerators usually has a taint, which admission tolerates only for pods that request an
-accelerator (kubernetes v1.36 plugin/pkg/admission/extendedresourcetoleration). A launcher with the selector of such a
-pool, and without the toleration, would never be scheduled.
+A pool of machines with accelerators usually has a taint. The admission plugin ExtendedResourceToleration adds the
+toleration only to pods that request an accelerator (kubernetes v1.36 plugin/pkg/admission/extendedresourcetoleration).
+A launcher with the selector of such a pool, and without the toleration, would never be scheduled.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def placement_field(job: TrainingJob, group: PodGroup) -> str:
 
 
 def with_own_topology(template: Mapping[str, Any], group: PodGroup) -> dict[str, Any]:
-    """Returns the template of pods outside the world without the topology that Kueue is to give the nodes.
+    """Returns a pod template; for pods outside the world, without the annotations that request a topology from Kueue.
 
-    Kueue refuses it for pods whose ResourceFlavor has no topology (kueue v0.18.2
+    Kueue rejects that request for pods whose ResourceFlavor has no topology (kueue v0.18.2
     pkg/scheduler/flavorassigner/tas_flavorassigner.go); the flavor of pods without accelerators often has none.
-    A launcher keeps it if `podset-group-name` joins it to the nodes.
+    A launcher keeps the annotations if `podset-group-name` joins it to the nodes.
     """
     metadata = template["metadata"]
     annotations = metadata.get("annotations") or {}

@@ -8,10 +8,10 @@ from typing import Any
 
 from stepset.spec.job import TrainingJob
 
-# The controller stores the TrainingRuntime as YAML, and applies the JobSet as YAML. U+0085 is a line break there, which
-# becomes a space. The parser refuses the other characters, and only the controller's log shows it (kubeflow/trainer
-# v2.3.0 pkg/runtime/core/snapshot.go; go.yaml.in/yaml v2 readerc.go; tested). Other
-# characters that YAML does not allow are escaped in JSON.
+# The controller stores the TrainingRuntime as YAML, and applies the JobSet as YAML. The YAML parser reads U+0085 as a
+# line break, which becomes a space. It rejects the other characters of this pattern; only the controller's log shows
+# the error (kubeflow/trainer v2.3.0 pkg/runtime/core/snapshot.go; go.yaml.in/yaml v2 readerc.go; tested). The pattern
+# omits control characters below U+0020: the controller encodes objects as JSON first, which escapes them.
 _UNREADABLE = re.compile("[\x7f-\x9f\ufffe\uffff]")
 _NOT_IN_JOBSET = frozenset({"function", "code"})
 
