@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "bdc6a95:src/stepset/agent.py"
 """The last commit with the single file."""
 STARTS = 10
-"""Starts in one sample, because the system counts CPU time in steps of 10 ms."""
+"""The number of starts in one sample; several, because the system counts CPU time in steps of 10 ms."""
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANK", "STEPSET_"))}
 
 

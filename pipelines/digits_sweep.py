@@ -1,4 +1,4 @@
-"""Train with several learning rates, one after another or in parallel, and select the best.
+"""Train with several learning rates, one after another (`parallelism=1`), and select the best.
 
 prepare -> train for each rate (dsl.ParallelFor) -> best (dsl.Collected)
 

@@ -15,7 +15,7 @@ from stepset_kfp import distribute
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False, embedded_artifact_path=str(CODE))
 def mean_image(data: str, metrics: dsl.Output[dsl.Metrics]) -> float:
-    """The mean brightness of all digits; each rank sums its share."""
+    """The mean brightness of the training digits; each rank sums its share."""
     from pathlib import Path
 
     import torch.distributed as dist

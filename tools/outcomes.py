@@ -18,7 +18,7 @@ _RETRY = "retry"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark, and the counters in the process that reports."""
+    """Registers the mark and, if STEPSET_OUTCOMES is set, the counters; pytest-xdist's workers have no counters."""
     config.addinivalue_line("markers", "retry(reason): may fail for this reason, and is then run once more")
     if VARIABLE in os.environ and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Outcomes(Path(os.environ[VARIABLE])))

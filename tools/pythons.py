@@ -98,7 +98,7 @@ def _interpreter_at(path: Path) -> Interpreter | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the path of the oldest or newest interpreter for the core; 1 if there is none."""
+    """Prints the path of the oldest or newest interpreter for the core; returns 1 if there is none."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["oldest", "newest"])
     which = parser.parse_args(arguments).which

@@ -70,7 +70,7 @@ class LogSelection:
     Args:
         sources: the sources of the lines, such as `rank 0`; None: all.
         since: the time of the first line, in seconds since the epoch; None: the run's first line.
-        tail: the number of last lines of those that exist; None: all.
+        tail: how many of the existing lines to read, counted from the end of the log; None: all.
         previous: whether to read the lines of the attempt before the current one instead of all attempts.
         follow: whether to continue until the run is over.
     """

@@ -188,8 +188,8 @@ def may_be_aftermath(o: Observation) -> bool:
 def explains_others(o: Observation) -> bool:
     """Whether a rank's end is an error of its own that explains later ends of other ranks.
 
-    A signal from outside, such as the SIGKILL of an out-of-memory killer, is none: the output of the launcher may be
-    the only explanation.
+    Returns False if a signal from outside ended the rank, such as the SIGKILL of an out-of-memory killer: the output of
+    the launcher may contain the only explanation.
     """
     by_signal = _signal_of(o) in (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP)
     return o.kind is None and not by_signal and bool(error_of(o)) and not may_be_aftermath(o)

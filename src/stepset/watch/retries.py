@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_RETRIES = 10
-"""The maximum number of retries in a row after unexpected exceptions. If an object causes them, delete the object."""
+"""The maximum number of retries in a row after unexpected exceptions; a user must delete an object that causes them."""
 FIRST_DELAY, LONGEST_DELAY = 0.25, 20.0
 """Seconds before a retry: doubled after each failure, up to the longest."""
 

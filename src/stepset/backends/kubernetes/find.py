@@ -182,7 +182,7 @@ async def listed(namespaced: NamespacedClient, collection: Collection) -> list[C
                 return changes
             continue
         except RefusedError as error:
-            if error.reply.status != GONE:  # the server no longer keeps the list
+            if error.reply.status != GONE:  # 410: the server no longer keeps the list
                 return _without(namespaced, collection, error)
             list_watch.expired()
             failure: Exception = error

@@ -46,7 +46,7 @@ class ListenerObserver:
             await self._call(listener.on_status, status)
 
     async def on_tick(self) -> None:
-        """Calls the listener with lines that were held."""
+        """Calls the listener with the lines whose delivery was delayed, and is now due (`RunLines.due`)."""
         await self._deliver(self._lines.due(time.monotonic()))
 
     async def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:

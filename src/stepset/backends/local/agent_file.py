@@ -12,8 +12,8 @@ from stepset.agent import BUILT_FILE
 def agent_file(built: Path = BUILT_FILE) -> Path:
     """Returns the compiled copy that an earlier agent wrote beside `built`; `built` if there is no current copy.
 
-    The copy starts in half of the time. Its head states the versions of Python and of the file (PEP 552), as in
-    `stepset.agent.bundle`.
+    The copy starts in half of the time. Its header contains Python's magic number, and the modification time and size
+    of `built` (PEP 552), as in `stepset.agent.bundle`.
     """
     copy = Path(cache_from_source(str(built), optimization="stepset"))
     try:

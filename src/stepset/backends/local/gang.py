@@ -329,7 +329,7 @@ class Gang:
         self._observations.append(seen)
         if seen.stopped or self._stopped_at is not None:
             return
-        # Another node of an elastic world loses the store also if node 0 has just ended with 0.
+        # If node 0 has just ended with exit code 0, the other nodes lose the store although the run has succeeded.
         lost_store = self._plan.success.first and seen.kind is FailureKind.RENDEZVOUS
         delay = SETTLE if lost_store or may_be_aftermath(seen) else 0.0
         at = time.monotonic() + delay

@@ -94,7 +94,7 @@ class PodSpec:
         source: the source of the agent's own lines, as in LogLine.
         directory: the pod's scratch directory.
         env, command: the agent's complete environment and command line.
-        serves: whether the pod is ready only when its agent reports that it serves.
+        serves: whether the agent serves `rsh` requests; the pod is ready once the agent reports that it does.
     """
 
     name: str

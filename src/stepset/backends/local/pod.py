@@ -25,7 +25,7 @@ class Pod:
     """A local pod.
 
     Attributes:
-        ready: whether the agent reported that it serves.
+        ready: whether the agent reported that it serves `rsh` requests.
         exit_code: the agent's exit code, negative for a signal as in subprocess; None before its end.
         stopped: whether this process requested the pod's end.
         end: a descriptor that is readable once the agent has ended; -1 if the system has none.

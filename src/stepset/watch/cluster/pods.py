@@ -245,7 +245,7 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
 def _waits(every: Iterable[Fields]) -> list[Wait]:
     """Waiting containers: those with a problem first; among equals the training container first.
 
-    The training container waits for no other container.
+    If the training container itself has a problem, it does not wait for an init container: all have completed.
     """
     found = [
         Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message")))

@@ -69,8 +69,8 @@ class Workload:
     enqueued: bool = False  # whether it waits in a queue of its own controller (Volcano)
     ended: Ended = ""
     at: float | None = None  # when it ended
-    reason: str = ""  # of its controller; for a Job, set as soon as its failure is certain
-    message: str = ""  # of its controller
+    reason: str = ""  # as its status reports it; for a Job, set as soon as its failure is certain
+    message: str = ""  # as its status reports it
     restarting: bool = False  # whether its gang is being restarted
     attempt: int = 0  # gang restarts so far
     stopped: float | None = None  # when its controller started to delete its pods, for any reason

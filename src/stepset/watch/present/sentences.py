@@ -111,7 +111,7 @@ def state_line(status: RunStatus) -> str:
 
 
 def restart_sentence(attempt: int, why: str) -> str:
-    """Why the run was restarted for the `attempt`-th time or, with 0, a single pod of it.
+    """Why the run was restarted for the `attempt`-th time; if `attempt` is 0, why a single pod was started again.
 
     >>> restart_sentence(1, "rank 3 exited with code 1."), restart_sentence(0, "rank 3 exited with code 1.")
     ('restart 1: rank 3 exited with code 1.', 'started again: rank 3 exited with code 1.')

@@ -64,7 +64,7 @@ async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource
     mounted = sorted({each for spec in specs for each in _config_maps(spec) if each.startswith(f"{name}-")})
     replies = [await namespaced.client.get(namespaced.one(CONFIG_MAPS, each)) for each in mounted]
     if not mounted and resource is not RUNTIMES:
-        return True  # its pods wait for none of its objects, but may wait in a queue
+        return True  # the pods mount no ConfigMap of the run, so they can start, for example once a queue admits them
     return bool(replies or pods) and not any(reply.lacks_object for reply in replies)
 
 

@@ -104,7 +104,7 @@ class _Submission:
         if not already_exists(reply):
             self._check(reply, runtime)
             return str(reply.body["metadata"]["uid"])
-        # The runtime is read before the workload: another submission may create the workload, and change the runtime.
+        # Read the runtime first: `_recreate` then deletes nothing if another submission replaces the runtime meanwhile.
         existing = await self._existing(wanted)
         found = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if existing and found.status != NOT_FOUND:

@@ -36,7 +36,7 @@ from stepset.watch.cluster.router import Router
 _log = logging.getLogger(__name__)
 
 _READ_AGAIN = 1.0
-"""Seconds before a workload that the server did not return is read again."""
+"""Seconds before a failed read of a workload is retried."""
 
 _WARNINGS = 1000
 """Number of unreadable objects that are remembered, so that each is reported once."""

@@ -26,9 +26,9 @@ class PageTooLargeError(InfrastructureError):
 async def read_page(
     client: Client, collection: Collection, list_watch: ListWatch, received: Callable[[], None] = lambda: None
 ) -> list[Change]:
-    """Requests the next page of a list and processes it; returns the changes after the last page.
+    """Requests the next page of a list and processes it.
 
-    After every other page, returns an empty list.
+    For the last page, returns the changes of the whole list. For each page before it, returns an empty list.
 
     If the page is larger than PAGE_BYTES, the request is repeated with fewer objects.
 

@@ -22,7 +22,7 @@ INTERVAL = 10.0
 ANSWER_TIMEOUT = 10.0
 """Seconds in which the server must answer."""
 LIMIT = 1000
-"""The number of workloads of a queue that are requested, Kueue's default; those behind them have no position."""
+"""How many workloads are requested from the head of a queue (Kueue's default); later workloads have no position."""
 
 _CHECK_INTERVAL = 1.0
 """Seconds after which the waiting runs are determined again."""

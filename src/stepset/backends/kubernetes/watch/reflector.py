@@ -80,7 +80,7 @@ class Reflector:
         self._request.cancel()
 
     def reset(self) -> None:
-        """Resets a reflector that gave up: `run` can be called again, and reports the changes in the meantime."""
+        """Resets a reflector that gave up; `run` can then be called again, and reports the changes since it gave up."""
         self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
         self._retries.succeeded()

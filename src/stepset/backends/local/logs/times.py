@@ -23,7 +23,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND
 _EVERY = 0.02
 """Seconds between two records of times; lines that are written in between have the time of the earlier record."""
 _SLOWER = 50_000
-"""Records after which that interval is twice as long, then three times: the files of long runs stay small."""
+"""The number of records after which the interval is `2 * _EVERY`, then `3 * _EVERY`, so that files stay small."""
 
 
 class TimeWriter:
