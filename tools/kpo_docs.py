@@ -13,10 +13,10 @@ from stepset_airflow.parsing.kpo_parameters import JOB, KPO_PARAMETERS, POD, Kpo
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "airflow-kpo.md"
 _HEADING = "## KubernetesPodOperator parameter to ours\n"
 _INTRO = f"""{_HEADING}
-*unchanged*: the parameter has the same name and meaning. Parameters that exist here with other values accept ours only.
-When Airflow parses the DAG file, each other parameter is an error with the text of this table. The container of the
-ranks is called `node`; [`pod_template`](targets.md#settings-without-a-field-pod_template) is merged over the pods that
-stepset makes. Join several examples with `pod_template` or `scheduling` to one mapping.
+*unchanged*: the parameter has the same name and meaning. Parameters that exist here with other values accept only the
+values of stepset. When Airflow parses the DAG file, each other parameter is an error with the text of this table. The
+container of the ranks is called `node`; [`pod_template`](targets.md#settings-without-a-field-pod_template) is merged
+over the pods that stepset makes. Join several examples with `pod_template` or `scheduling` to one mapping.
 """
 
 
