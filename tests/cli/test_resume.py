@@ -156,7 +156,7 @@ def test_how_long_runs_are_kept_must_be_a_duration(stepset: Cli, monkeypatch: py
 
 def test_checkpoints_are_not_written_where_runs_are_deleted(stepset: Cli, tmp_path: Path) -> None:
     inside = tmp_path / "home" / "runs" / "train-1" / "ckpt"
-    refused = stepset("run", "train.py", "--checkpoint-dir", str(inside))
+    refused = stepset("run", "train.py", "--set", "framework.launcher=none", "--checkpoint-dir", str(inside))
     assert (refused.code, len(refused.errors)) == (2, 1)
     assert refused.err.startswith(f"stepset: checkpoint_dir: {inside} is within ")
     assert not inside.exists()

@@ -53,7 +53,7 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
 
 
 def _curves(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Splits points into curves where x decreases."""
+    """Splits points into curves: a new curve begins at each point whose x is less than that of the point before."""
     runs = [[points[0]]]
     for before, point in pairwise(points):
         if point[0] < before[0]:

@@ -69,7 +69,7 @@ def distributed_train_task(
         kwargs: DistributedTrainOperator's parameters, except script, module, command and function.
 
     Raises:
-        ValueError: an argument has an invalid value, as far as no value is templated.
+        ValueError: an argument whose value is known when the DAG file is parsed is invalid.
         TypeError: an unknown parameter.
     """
 

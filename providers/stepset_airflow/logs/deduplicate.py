@@ -1,7 +1,7 @@
 """Recognises lines that an earlier triggerer wrote to a task's log after it last stored its position. Pure.
 
-The next triggerer reads the pods' logs from that position on, so it receives these lines again, in the same order for
-each source, and must skip them.
+The next triggerer writes the lines of the pods' logs that follow that position. The lines that the earlier triggerer
+wrote are among them, in the same order for each source; the next one must skip them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogDeduplicator:
                 self.other.add(text)
 
     def consume(self, text: str) -> bool:
-        """Returns whether a text was written before; if so, discards it and all earlier texts of its kind."""
+        """Returns whether a text was written before; discards the texts of its kind up to it, all if it was not."""
         if not (kind := _kind(text)):
             return text in self.other
         left = self._left.get(kind)

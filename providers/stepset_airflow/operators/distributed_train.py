@@ -101,7 +101,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`; a local run ends.
 
     Raises:
-        ValueError: a parameter has an invalid value, or the job is not valid, as far as no value is templated.
+        ValueError: a value that is known when the DAG file is parsed is invalid (a parameter, or a field of the job).
         TypeError: an unknown parameter.
     """
 
@@ -249,7 +249,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
-        """Raises like the constructor for some of the constructor's arguments."""
+        """Checks arguments that may be incomplete; raises like the constructor."""
         check_names(cls, arguments, arguments)
         given = {name: value for name, value in arguments.items() if name in (*OPTIONS, *JOB_FIELDS)}
         if "job" in given:

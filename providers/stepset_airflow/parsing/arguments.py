@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def check_names(
     operator: type, arguments: Collection[str], place: Mapping[str, Any], *, in_sensor: bool = False
 ) -> None:
-    """Raises TypeError if no constructor of `operator` accepts an argument.
+    """Raises TypeError if there is an argument that no constructor of `operator` accepts.
 
     Args:
         operator: the operator's class.

@@ -163,7 +163,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         except RunNotFoundError as error:
             self.log.info(f"{error}; the sensor waits for it on this machine")
             return None
-        return status if status.name == self.run_name else None  # else the newest run of a job of this name
+        return status if status.name == self.run_name else None  # `status` also accepts a job's name
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Returns the result of the run that the trigger's event reports.
