@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
+from http.client import GATEWAY_TIMEOUT, NOT_FOUND
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +23,8 @@ _KINDS = {
 }
 _KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
+_ATTEMPTS = 5
+"""Attempts to send an idempotent request that an overloaded API server did not complete in time."""
 _RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first: they would replace their pods
 
 
@@ -137,16 +140,21 @@ class Objects:
             each["key"]: each["value"] for each in client.configuration.auth_settings().values() if each["value"]
         }
         data = None if body is None else json.dumps(body)
-        try:
-            answer = client.rest_client.pool_manager.request(
-                method,
-                client.configuration.host + path,
-                body=data,
-                headers={**headers, "Content-Type": "application/json"},
-                timeout=60.0,
-            )
-        except HTTPError as error:
-            raise TestbedError(f"{method} {path}: {error}") from error
+        for attempt in range(_ATTEMPTS):
+            try:
+                answer = client.rest_client.pool_manager.request(
+                    method,
+                    client.configuration.host + path,
+                    body=data,
+                    headers={**headers, "Content-Type": "application/json"},
+                    timeout=60.0,
+                )
+            except HTTPError as error:
+                raise TestbedError(f"{method} {path}: {error}") from error
+            if answer.status != GATEWAY_TIMEOUT or method == "POST" or attempt == _ATTEMPTS - 1:
+                break
+        if method == "DELETE" and attempt and answer.status == NOT_FOUND:
+            return b"{}"  # an earlier attempt has deleted it
         if answer.status >= 400:
             found = json.loads(answer.data)
             raise TestbedError(f"{method} {path}: Error from server ({found.get('reason')}): {found.get('message')}")
