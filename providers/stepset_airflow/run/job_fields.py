@@ -100,7 +100,10 @@ def job_of(
 
 
 def with_queue(data: Mapping[str, Any], queue_name: str | None) -> dict[str, Any]:
-    """Returns the fields of a job with scheduling.queue_name, unless that is None or `scheduling` is not a mapping."""
+    """Returns a job's fields with `queue_name` as their scheduling.queue_name.
+
+    The fields are unchanged if `queue_name` is None, or if `scheduling` is not a mapping.
+    """
     scheduling = data.get("scheduling") or {}
     if queue_name is None or not isinstance(scheduling, Mapping):
         return dict(data)

@@ -32,8 +32,8 @@ def set_rank_env(env: dict[str, str], directory: str, before: int = 0) -> None:
     env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
-    # The pod decides for all of its ranks: one that starts later must not find what another one has already written.
-    # Ranks that torchrun has started again decide anew.
+    # The pod's agent looks for a checkpoint once for all of its ranks: a later rank would find what another one has
+    # written. Ranks that torchrun has started again look for one themselves.
     resume = env.pop("STEPSET_RESUME_FROM", None)
     if resume is None or first_number(env, ("TORCHELASTIC_RESTART_COUNT",)):
         resume = newest_checkpoint(env, before) and env["STEPSET_CHECKPOINT_DIR"]
@@ -70,7 +70,7 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     if config.in_world:
         set_rank_env(own, config.dir, config.written)
         if config.launcher:
-            own.setdefault("STEPSET_RESUME_FROM", "")  # the pod's decision, for the modes `rank` of its launcher
+            own.setdefault("STEPSET_RESUME_FROM", "")  # no checkpoint: `agent.py rank` does not look again
     if config.serve:
         # Set only in a pod that serves a launcher in another pod: in the launcher's own pod, Hydra would pass the
         # variable to the ranks of other pods.

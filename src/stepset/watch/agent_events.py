@@ -15,15 +15,17 @@ _NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31
 _TEXTS = ("error", "kind", "source", "digest", "text")
 _TEXT = 4096
 """The maximum number of characters of a text, and of one of the `missing` peers."""
+_MOST_RANKS = 2**31
+"""The limit of ranks if their number is not known."""
 _PEERS = 1000
 """The maximum number of `missing` peers that are kept."""
 
 
-def read_events(events: Iterable[Mapping[str, Any]], ranks: int) -> Iterator[dict[str, Any]]:
+def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -> Iterator[dict[str, Any]]:
     """Yields the events, without those that have a value of an unexpected type or an impossible rank.
 
     Args:
-        ranks: the number of ranks; an event of a rank beyond them is left out.
+        ranks: the number of ranks, if it is known; an event of a rank beyond them is left out.
     """
     for event in events:
         read: dict[str, Any] = {"event": event["event"]}

@@ -10,8 +10,6 @@ from stepset.watch.aftermath import TRACEBACK, Aftermath
 from stepset.watch.agent_events import read_events
 from stepset.watch.lines import Batch, Joiner, OpenLine, log_lines
 
-_MOST_RANKS = 1 << 31
-
 
 class RunLines:
     """The lines of all pods of one run."""
@@ -36,7 +34,7 @@ class RunLines:
                 if not known:
                     yield item
             else:
-                for event in read_events([item], _MOST_RANKS):
+                for event in read_events([item]):
                     yield from self._aftermath.event(pod, event)
         yield from self._lines(pod, batch, at, len(batch.lines), now, known)
         yield from self._aftermath.due(now)

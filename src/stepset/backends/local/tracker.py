@@ -17,8 +17,6 @@ from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
 from stepset.watch.present.sentences import resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
 
-_MOST_RANKS = 2**31
-
 
 class Tracker:
     """The status of one run, from its first attempt to its verdict; the caller resets `changed`."""
@@ -71,7 +69,7 @@ class Tracker:
 
     def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
         """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod's end was requested."""
-        for checkpoint in filter(None, map(checkpoint_of, read_events([event], _MOST_RANKS))):
+        for checkpoint in filter(None, map(checkpoint_of, read_events([event]))):
             self._note(resume_sentence(*checkpoint, self._status.created))
         rank = event.get("rank")
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):

@@ -55,11 +55,9 @@ def list_(
     The table fits the terminal, or 80 columns: it shortens the program's text, never a name. With -o wide it shortens
     nothing.
     """
-    import time
-
     from stepset.cli.arguments.run_filter import RunFilter, phases_of
     from stepset.cli.output.documents import run_list_document
-    from stepset.cli.output.formats import as_json, check_format, seconds_of
+    from stepset.cli.output.formats import as_json, check_format, time_before_now
     from stepset.cli.output.run_table import RunColumns, run_table
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.errors import BadInputError
@@ -70,7 +68,7 @@ def list_(
         raise BadInputError("--all-namespaces: --namespace is given, too; give only one of them")
     if disk_usage and backend_args.backend != "local":
         raise BadInputError("--disk-usage: runs on a cluster have no directory; use it for local runs")
-    created_after = None if since is None else time.time() - seconds_of("--since", since)
+    created_after = None if since is None else time_before_now("--since", since)
     wanted = RunFilter(phases_of(phase or ()), selector, created_after)
     backend = backend_args.open_backend(flags={"--all-namespaces": all_namespaces})
     found = wanted.select(backend.list(all_namespaces=all_namespaces))

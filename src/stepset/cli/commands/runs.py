@@ -85,17 +85,15 @@ def logs(
       stepset logs digits --tail 20 --since 10m --timestamps
       stepset logs digits --ranks 0 --raw > rank-0.log
     """
-    import time
-
     from stepset.backends.base import LogSelection
-    from stepset.cli.output.formats import seconds_of
+    from stepset.cli.output.formats import time_before_now
     from stepset.cli.output.log_lines import check_sources, print_logs, print_selected, sources_of
     from stepset.errors import BadInputError
 
     if follow and previous:
         raise BadInputError("--previous: the previous attempt is over; leave out --follow")
     wanted = None if ranks is None else sources_of(ranks)
-    first = None if since is None else time.time() - seconds_of("--since", since)
+    first = None if since is None else time_before_now("--since", since)
     backend = backend_args.open_backend()
     if wanted is not None:
         check_sources(wanted, backend.status(name))

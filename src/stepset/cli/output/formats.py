@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,11 @@ def as_yaml(data: Mapping[str, Any]) -> str:
     from stepset.targets.dump import to_yaml
 
     return to_yaml([data])
+
+
+def time_before_now(flag: str, text: str) -> float:
+    """Returns the time before now by a duration, in seconds since the epoch; BadInputError names the flag."""
+    return time.time() - seconds_of(flag, text)
 
 
 def seconds_of(flag: str, text: str) -> float:
