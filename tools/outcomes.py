@@ -1,4 +1,4 @@
-"""A pytest plugin: counts outcomes, and records which failed tests may be retried.
+"""A pytest plugin: counts outcomes, and records the failed tests, each with its error and whether it may be retried.
 
 It writes them as JSON to the file that STEPSET_OUTCOMES names. Only a test with the mark `retry` may be retried; the
 mark states the reason.
@@ -39,11 +39,12 @@ class _Outcomes:
         self._path = path
         self._passed: set[str] = set()
         self._skipped: set[str] = set()
-        self._failed: dict[str, str | None] = {}
+        self._failed: dict[str, dict[str, str | None]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._failed[report.nodeid] = dict(report.user_properties).get(_RETRY)
+            reason = dict(report.user_properties).get(_RETRY)
+            self._failed[report.nodeid] = {"reason": reason, "error": _error(report)}
         elif report.skipped:
             self._skipped.add(report.nodeid)
         elif report.when == "call":
@@ -53,8 +54,15 @@ class _Outcomes:
         # With workers, pytest may run the other files although one cannot be collected. Its exit code is then that of
         # failed tests, so the file counts as a failed test.
         if report.failed:
-            self._failed[report.nodeid] = None
+            self._failed[report.nodeid] = {"reason": None, "error": "cannot be collected"}
 
     def pytest_sessionfinish(self) -> None:
         counts = {"passed": len(self._passed - set(self._failed)), "skipped": len(self._skipped)}
         self._path.write_text(json.dumps({**counts, "failed": self._failed}), encoding="utf-8")
+
+
+def _error(report: pytest.TestReport) -> str:
+    """Returns the first line of a failed test's error."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else report.longreprtext).strip().splitlines()
+    return lines[0] if lines else ""

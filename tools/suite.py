@@ -1,7 +1,7 @@
 """Runs groups of tests, given by name or by --quick (`make test`), --all (`make test-all`) or --remainder.
 
 Groups that need a cluster run in parallel to the others, in one process for each cluster, because some tests break
-their cluster. Their output is printed at the end. The last line counts the tests.
+their cluster. Their output is printed at the end. The last lines list the failed tests and count all tests.
 
 A failed test fails the suite. Only tests with the mark `retry`, which states a reason, are run once more, when all
 other tests have ended: at most three tests of a suite. Each retry is printed.
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
             beside.close()
         if selected == quick(groups):
             print(not_run(groups, selected))
-        print(counted(run.shared, time.monotonic() - began))
+        print(summary(run.shared, time.monotonic() - began))
     return code
 
 
@@ -125,19 +125,25 @@ def not_run(groups: Sequence[Group], selected: Sequence[Group]) -> str:
     return "\n".join(["\nNot run (`make test-all` runs them; docs/testing/README.md lists what they need):", *titles])
 
 
-def counted(shared: Path, seconds: float) -> str:
-    """Returns the line that counts the tests of all groups."""
+def summary(shared: Path, seconds: float) -> str:
+    """Returns the last lines of the output: each failed test with its error, and the line that counts all tests."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in shared.glob("*.json")}
     retries = [outcomes for name, outcomes in found.items() if name.startswith("retry-")]
-    groups = [outcomes for name, outcomes in found.items() if not name.startswith("retry-")]
+    groups = {name: outcomes for name, outcomes in found.items() if not name.startswith("retry-")}
     passed = sum(outcomes["passed"] for outcomes in found.values())
-    skipped = sum(outcomes["skipped"] for outcomes in groups)
-    failed = sum(len(outcomes["failed"]) for outcomes in groups) - sum(map(passed_again, retries))
+    skipped = sum(outcomes["skipped"] for outcomes in groups.values())
+    failed = sum(len(outcomes["failed"]) for outcomes in groups.values()) - sum(map(passed_again, retries))
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"\n{passed:,} passed, {skipped:,} skipped, {failed:,} failed, {len(retries)} retried"
+    errors = [
+        f"failed: {name}: {test}: {each['error']}"
+        for name, outcomes in groups.items()
+        for test, each in outcomes["failed"].items()
+    ]
+    count = (
+        f"{passed:,} passed, {skipped:,} skipped, {failed:,} failed, {len(retries)} retried"
         f" in {minutes} min {rest:02} s"
     )
+    return "\n".join(["", *errors, count])
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
@@ -271,11 +277,11 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
         ended = _pytest(group, outcomes, run.tests, ["-m", group.marks, *_paths(group), *options])
         if not ended:
             continue
-        failed: dict[str, str | None] = json.loads(outcomes.read_text())["failed"] if outcomes.exists() else {}
+        failed = json.loads(outcomes.read_text())["failed"] if outcomes.exists() else {}
         if ended != TESTS_FAILED or not 0 < len(failed) <= MOST_FAILED:
             raise StopError(ended)
-        retries += [Retry(group, test, reason) for test, reason in failed.items() if reason]
-        if not all(failed.values()):
+        retries += [Retry(group, test, each["reason"]) for test, each in failed.items() if each["reason"]]
+        if not all(each["reason"] for each in failed.values()):
             code = 1
     return code, retries
 

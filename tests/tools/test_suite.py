@@ -94,6 +94,7 @@ class TestRetry:
         code, ran, output = run(tmp_path, STEADY, WRONG, LATER)
         assert (code, ran) == (1, ["steady", "wrong", "later"])
         assert "retried: " not in output
+        assert "\nfailed: one: test_it.py::test_wrong: assert 0\n" in output, "just before the line that counts"
         assert counts(output) == "2 passed, 0 skipped, 1 failed, 0 retried"
 
     def test_does_not_hide_the_failure_of_another_test(self, tmp_path: Path) -> None:
