@@ -1,7 +1,7 @@
 """Runs groups of tests, given by name or by --quick (`make test`), --all (`make test-all`) or --remainder.
 
-Groups that need a cluster run in parallel to the others, in one process for each cluster, because some tests break
-their cluster. Their output is printed at the end. The last lines list the failed tests and count all tests.
+Groups that need a cluster run in parallel to the others, in one process for each of two clusters: tests that break a
+cluster run on the second. Their output is printed at the end. The last lines list failed tests and count all tests.
 
 A failed test fails the suite. Only tests with the mark `retry`, which states a reason, are run once more, when all
 other tests have ended: at most three tests of a suite. Each retry is printed.

@@ -93,7 +93,7 @@ class TestVariables:
         fields = {"framework": "xgboost", "procs_per_node": 2, "agent": True, "resources_per_node": {"gpus": 2}}
         before = _rows([], **fields)["CUDA_VISIBLE_DEVICES"]
         row = _rows([_given("CUDA_VISIBLE_DEVICES", "4,5")], **fields)["CUDA_VISIBLE_DEVICES"]
-        assert (row.value, row.rule) == (before.value, f"{before.rule}; pod_template names them")
+        assert (row.value, row.rule) == (before.value, f"{before.rule}; pod_template sets the pod's value")
 
     def test_all_keys_of_an_object_are_a_note(self) -> None:
         sources = [{"configMapRef": {"name": "c"}}, {"prefix": "P_", "secretRef": {"name": "s"}}]

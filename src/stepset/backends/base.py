@@ -165,7 +165,7 @@ class Backend(Protocol):
     def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
         """Yields the lines that a selection names, in blocks; empty blocks while the run prints nothing.
 
-        BadInputError if there is no previous attempt, or if the log has no times.
+        Raises BadInputError if there is no previous attempt, or if the log has no times.
         """
 
     def wait(self, name: str, timeout: float | None = None) -> RunStatus:

@@ -108,8 +108,8 @@ class TrainingJob(JobModel):
     args: TextList = Field(default_factory=list)
     """Arguments of script, module or command."""
     code: str | None = Field(default=None, min_length=1)
-    """Directory to ship with the job without ignored files, at most 1 MiB packed (96 KiB in Kubeflow Pipelines); the
-    ranks start in it."""
+    """Directory whose files, except ignored ones, are shipped with the job, at most 1 MiB packed (96 KiB in Kubeflow
+    Pipelines); the ranks start in it."""
     env: Env
     """Variables for every process of the world."""
     resources_per_node: Resources = Field(default_factory=Resources)

@@ -96,7 +96,7 @@ def _merged(group: PodGroup, before: Mapping[str, Any], rows: list[Mapping[str, 
             yield EnvEntry(name, _value(row), "set by pod_template", "job")
         elif _set_by_agent(entry):
             # Without `from_pod`, the agent's value replaces that of the pod, and the name is reserved.
-            yield replace(entry, pod_value=_value(row), rule=f"{entry.rule}; pod_template names them")
+            yield replace(entry, pod_value=_value(row), rule=f"{entry.rule}; pod_template sets the pod's value")
         else:
             yield EnvEntry(name, _value(row), "overridden by pod_template", "job", replaced=entry.value)
     yield from (entry for entry in entries.values() if _set_by_agent(entry))

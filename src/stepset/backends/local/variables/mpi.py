@@ -58,7 +58,7 @@ def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
         ("I_MPI_HYDRA_IFACE", places.interface, "the machine's name need not resolve"),
     ]
     if places.nodes > 1:
-        coll = "these assume that ranks of one host name share one daemon, and hang"
+        coll = "these components assume that ranks with the same host name share a daemon, and hang"
         rows.append(("OMPI_MCA_coll", "^acoll,han,sm,xhc", coll))
     if places.crowded:
         rows += [(name, value, "more processes than cores: a waiting rank yields its core") for name, value in _YIELD]
