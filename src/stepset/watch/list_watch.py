@@ -127,7 +127,7 @@ class ListWatch:
         return fewer
 
     def data(self, chunk: bytes) -> list[Change]:
-        """Processes bytes of a watch, which may end anywhere; returns the changes. A 410 makes the next request a list."""
+        """Processes bytes of a watch, cut at any byte; returns the changes. After a 410, the next request is a list."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest += chunk
