@@ -21,7 +21,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 USER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 HANDLED_SIGNALS = (*STOP_SIGNALS, *USER_SIGNALS, signal.SIGCHLD)
 # Sent to mpirun to stop its ranks. On SIGTERM, Open MPI would kill them after 2 s, while they may still be saving;
-# SIGUSR1 is forwarded to the ranks, and mpirun keeps waiting, as MPICH does (Open MPI 4.1.4, MPICH 4.0.2, tested).
+# mpirun forwards SIGUSR1 to the ranks and keeps waiting (Open MPI 4.1.4, MPICH 4.0.2, tested).
 STOP_BY_MPIRUN = signal.SIGUSR1
 
 LIFELINE_GRACE = 2.0  # seconds between SIGTERM and SIGKILL when the process that started the agent has ended
