@@ -145,7 +145,7 @@ def _copy_directory(fd: int, target: Path, roots: Sequence[Path], within: Path |
 
 
 def _copy_file(fd: int, status: os.stat_result, target: Path, within: Path | None) -> None:
-    """Copies a file as large as it was when it was opened."""
+    """Copies at most as many bytes as the file had when it was opened."""
     usage = shutil.disk_usage(target.parent)
     if status.st_size > usage.free - _RESERVE * usage.total:
         raise OutsideError(errno.ENOSPC, f"is larger than the space that is left ({status.st_size} bytes)")

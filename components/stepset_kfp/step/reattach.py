@@ -1,7 +1,7 @@
 """Finds the run of a step's earlier try, and reattaches to it, resumes it, or recreates it.
 
-A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run has the step's name and the
-owner's hash.
+A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run has the hash of
+the step's identity (owner.py) in its name and as a label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stepset.targets.metadata import OWNER_HASH
 from stepset_kfp.step.step_log import log_lines
 
 DELETION_TIMEOUT = 180.0
-"""Maximum seconds until a run is deleted, including its last checkpoint, so that a new run can have its name."""
+"""Maximum seconds for a run to write its last checkpoint and to be deleted; then a new run can have its name."""
 _POLL_SECONDS = 0.5
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 

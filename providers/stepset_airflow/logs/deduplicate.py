@@ -37,7 +37,7 @@ class LogDeduplicator:
                 self.other.add(text)
 
     def consume(self, text: str) -> bool:
-        """Returns whether a text was written before; discards the texts of its kind up to it, all if it was not."""
+        """Returns whether `text` was written; discards the written texts of its kind up to `text`, or all if not."""
         if not (kind := _kind(text)):
             return text in self.other
         left = self._left.get(kind)

@@ -78,7 +78,7 @@ def check_sensor(operator: type[BaseOperator], values: Mapping[str, Any], place:
 
 
 def check_rendered(values: Mapping[str, Any], problems: Callable[[Given], Iterable[str]] = option_problems) -> None:
-    """Raises AirflowFailException for invalid values, which were mapped or templated: others break the import.
+    """Raises AirflowFailException for invalid values that were not known when the DAG file was parsed.
 
     Args:
         values: the arguments by parameter, rendered.

@@ -17,9 +17,9 @@ class KpoParameter:
 
     Args:
         name: its name there.
-        example: arguments of ours with the same effect, in Python; empty if there are none.
+        example: arguments of DistributedTrainOperator with the same effect, in Python; empty if there are none.
         note: what else to know, or what to do if there is no example; part of a sentence.
-        unchanged: whether ours has the same name and meaning.
+        unchanged: whether DistributedTrainOperator has a parameter with the same name and meaning.
         operator: the operator that introduces it.
     """
 

@@ -34,7 +34,7 @@ def option_problems(given: Given) -> Iterator[str]:
                 check(given.values[name])
             except ValueError as error:
                 yield str(error)
-    # Without a DAG each text may be a template, but `local` is none.
+    # Without a DAG each text may be a template, but the text `local` is not.
     if given.values.get("backend") == "local" and given.value("wait_for_completion") is False:
         yield (
             "wait_for_completion: a local run ends with its worker, so its task must wait for it;"

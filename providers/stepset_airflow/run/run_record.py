@@ -90,8 +90,8 @@ class Finished:
 class StartNew:
     """The execution starts the task's `generation`th run; `attempt` runs precede it since the task was last cleared.
 
-    `before` is the previous run. If it is active, it is ended first; otherwise the objects that its worker left are
-    deleted.
+    `before` is the previous run. If it is active, it is ended first; otherwise its remaining objects are deleted if
+    `on_finish_action` requires it.
     """
 
     generation: int = 1

@@ -48,7 +48,7 @@ class Termination:
             self._end_for_killed_task(attached, state)
 
     def stop(self, attached: AttachedRun, ended: str | None) -> None:
-        """Applies `on_kill_action`, and stores `ended` in the run's record unless it is None (the task was deleted)."""
+        """Applies `on_kill_action`; stores `ended` in the run's record, unless the run is kept or `ended` is None."""
         if attached.workload is not None:
             self.end(self.backend(attached.record.namespace), attached.workload)
         if ended is not None and self.task.on_kill_action != "keep":

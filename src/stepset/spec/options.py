@@ -70,7 +70,7 @@ class Torch(JobModel):
     elastic: Elastic | None = None
     """Settings for a world whose size may change; default: the size is fixed."""
     env_layer: Literal["launcher", "worker", "both"] | None = None
-    """Variables of the pods: PET_* (launcher), RANK and others (worker), or both; default: those of the launcher."""
+    """Variables of the pods: PET_* (launcher), RANK etc. (worker), or both; default: launcher, or worker for `none`."""
 
     @model_validator(mode="after")
     def _elastic_needs_torchrun(self) -> Torch:

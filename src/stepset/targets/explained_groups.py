@@ -20,7 +20,7 @@ from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.validation.pods import template_problems
 
 _PLANNED = {field: [f"<{field} of the plan>"] for field in ("command", "args")}
-"""Fields of a container that `pod_template` does not change if they are still the same after the merge."""
+"""Placeholders for the command and args of the plan: `pod_template` changes a field if the merge replaces its value."""
 
 
 def explained_plan(job: TrainingJob, plan: LaunchPlan) -> LaunchPlan:

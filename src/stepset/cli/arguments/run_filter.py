@@ -26,7 +26,7 @@ class RunFilter:
 
     Args:
         phases: the phases of the runs; empty: all.
-        selector: a label selector as that of kubectl, such as `team=vision,!debug`; empty: all.
+        selector: a label selector in kubectl's syntax, such as `team=vision,!debug`; empty: all.
         since: the earliest creation of the runs, in seconds since the epoch; None: no limit.
     """
 

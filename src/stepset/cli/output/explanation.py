@@ -26,7 +26,7 @@ class Variable(TypedDict):
 
 
 class StartCondition(TypedDict):
-    """A group whose pods must have started or ended before."""
+    """A group that must be ready or complete before the pods of the group that lists it start."""
 
     group: str
     condition: str

@@ -60,8 +60,8 @@ def check_sources(sources: frozenset[str], run: RunStatus) -> None:
 def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[str] | None, raw: bool) -> None:
     """Writes the lines of a run to stdout, prefixed with their source unless `raw`.
 
-    A terminal gets colours, and no control sequences that would break lines; other outputs get the bytes unchanged.
-    torch's mark `[rank1]: ` is left out after the source.
+    On a terminal, lines are coloured, and control sequences that would break lines are removed; other outputs get the
+    bytes that the ranks printed. A prefixed line is written without the mark `[rank1]: ` of torch.
     """
     sys.stdout.flush()
     out = binary(sys.stdout)

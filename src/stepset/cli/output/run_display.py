@@ -1,7 +1,7 @@
 """The output of `stepset run` during a run: the ranks' lines, and the run's state as lines or as a live status line.
 
 The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
-second, so that a rank's print costs no system call and a terminal is not flooded.
+second, so that stepset does not make a system call for each line, and a terminal can keep up.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import duration, phase_words, progress_words, ranks_words, what_happened
 
 _FOLLOW_UP = 40
-"""Cells of the last line of a rank that ended because another rank failed: its error is a consequence."""
+"""Maximum width, in cells, of the last lines of all ranks except the one that failed first."""
 
 
 def status_page(status: RunStatus) -> str:

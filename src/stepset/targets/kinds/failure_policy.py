@@ -26,8 +26,8 @@ _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 def job_policies(job: TrainingJob, plan: LaunchPlan, group: PodGroup) -> dict[str, Any]:
     """Fields of a batch/v1 Job that define what a failed pod means, and when the Job has succeeded.
 
-    A gang's Job fails when its first pod fails. The Job of an elastic world replaces pods one by one; if the world may
-    shrink, the Job succeeds when pod 0 ends with 0, after all pods of the last rendezvous round have ended with 0.
+    A gang's Job fails as soon as one of its pods fails. The Job of an elastic world replaces single pods; if the world
+    may shrink, the Job succeeds when pod 0 ends with 0, after all pods of the last rendezvous round have ended with 0.
     """
     elastic = plan.world.elastic if group.name == NODE else None
     disruption = {"action": "Ignore" if elastic else "FailJob", "onPodConditions": _DISRUPTED}

@@ -27,7 +27,7 @@ _CONTAINER: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilitie
 def restricted(template: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a complete pod template with the fields that `restricted` requires added to its pod and all containers.
 
-    Existing values remain; `validation/restricted.py` reports those that contradict.
+    Existing values remain; `validation/restricted.py` reports those that `restricted` does not admit.
     """
     spec = dict(template["spec"])
     spec["securityContext"] = _with_defaults(spec.get("securityContext"), _POD)
