@@ -18,11 +18,8 @@ from tests.contract.gates import Gate, Proxy
 from tests.contract.interfaces import RunParameters, Triggerers
 from tests.contract.outcome import View
 from tests.contract.scenarios import Scenario
+from tests.contract.steps import RECOVERY_TIME, STARTUP_TIME
 
-STARTUP_TIME = 240.0
-"""Seconds within which a run's ranks print, on a machine that starts many other runs."""
-RECOVERY_TIME = 90.0
-"""Seconds within which an interface continues after a fault."""
 _SHARED_STEPS = ("server stops", "server starts", "the namespace is filled")
 """The steps that one play of a group does for all."""
 SHARED_STEP_TIME = 600.0

@@ -122,7 +122,7 @@ class Scenario:
     user: str = "token"
     initial_faults: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = ()
     pause: float = 0.0
-    timeout: float = 120.0
+    timeout: float = 300.0
     afterwards: tuple[Step, ...] = ()
     disruptive: bool = False
     essential: bool = False
@@ -218,7 +218,6 @@ OTHERS = (
         "API server restarted",
         "server",
         (CONNECTED, stop_server, start_server, *END),
-        timeout=180,
         disruptive=True,
     ),
     Scenario(
@@ -226,7 +225,6 @@ OTHERS = (
         "server",
         (CONNECTED, stop_server, reported(NO_ANSWER, 45), pause(45), start_server, *END),
         Expected(messages=(NO_ANSWER,)),
-        timeout=180,
         disruptive=True,
     ),
     Scenario(
@@ -289,7 +287,6 @@ OTHERS = (
         (CONNECTED, forge_objects, *LIST_AGAIN, *END),
         Expected(absent=(NO_ANSWER, "FORGED", "started again", "Restarting", "cannot be computed")),
         essential=True,
-        timeout=180,
     ),
     Scenario(
         "a namespace filled by another user",
@@ -298,7 +295,6 @@ OTHERS = (
         Expected(absent=(NO_ANSWER,)),
         essential=True,
         shared=True,
-        timeout=180,
     ),
     Scenario(
         "log connection dropped at random",
@@ -343,7 +339,6 @@ OTHERS = (
         (CONNECTED, fault("long_line", on=("log",), bytes=200 << 20, count=1), lines(20), *END),
         Expected(absent=(NO_ANSWER,), memory_mb=800),
         ranks=1,
-        timeout=180,
     ),
     Scenario(
         "a slow consumer",
@@ -351,7 +346,6 @@ OTHERS = (
         (say("end"),),
         program=("for count in range(2000): print('line', count)", "count += 1", COUNTS),
         pause=0.005,
-        timeout=240,
     ),
     Scenario(
         "64 pods",
@@ -360,7 +354,6 @@ OTHERS = (
         ranks=64,
         program=("count_until('end')", COUNTS),
         fields={"pod_template": {"terminationGracePeriodSeconds": 5}},
-        timeout=300,
         heavy=True,
     ),
     Scenario(

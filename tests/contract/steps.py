@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Step = Callable[["Play"], None]
 STARTUP_TIME = 240.0
-RECOVERY_TIME = 90.0
+"""Seconds within which a run's ranks print, on a machine that starts many other runs."""
+RECOVERY_TIME = 300.0
+"""Seconds within which an interface continues after a fault, on a machine that runs other tests."""
 
 
 def lines(more: int, seconds: float = RECOVERY_TIME) -> Step:

@@ -15,12 +15,13 @@ import pytest
 from tests.contract.conftest import ALL, Plays
 from tests.contract.interfaces import KFP_PYTHON
 from tests.contract.play import Case
-from tests.contract.scenarios import SCENARIOS
+from tests.contract.scenarios import NO_ANSWER, SCENARIOS
 from tests.contract.selection import every_case, selected
 
 pytestmark = pytest.mark.cluster
 
 _HEAVY = pytest.mark.retry(reason="its 64 pods start on nodes that share two cores with other tests")
+_PROMPT = pytest.mark.retry(reason="a server that shares two cores with other tests may not answer within 10 seconds")
 
 
 def cases() -> list[pytest.ParameterSet]:
@@ -34,6 +35,8 @@ def _marks(case: Case) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.disruptive
     if case.scenario.heavy:
         yield _HEAVY
+    elif NO_ANSWER in case.scenario.expected.absent:
+        yield _PROMPT
 
 
 @pytest.mark.parametrize("case", cases())
