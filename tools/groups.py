@@ -170,7 +170,14 @@ GROUPS = (
         cluster=1,
         paths="tests/airflow/cluster/test_meanwhile.py tests/cluster",
     ),
-    Group("contract", "The same scenarios through each interface", "cluster", cluster=1, paths="tests/contract"),
+    Group(
+        "contract",
+        "The same scenarios through each interface",
+        "cluster",
+        cluster=1,
+        paths="tests/contract",
+        timeout=1800,  # a test waits for steps that the plays of other tests share
+    ),
     Group("stack", "A whole Airflow on a real cluster", "stack", cluster=1, paths="tests/airflow/stack"),
 )
 
