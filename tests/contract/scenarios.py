@@ -13,6 +13,7 @@ from tests.cluster.many import RESULT
 from tests.cluster.stage import Stage
 from tests.contract.outcome import Outcome, counted_last, numbered
 from tests.contract.steps import (
+    RECOVERY_TIME,
     STARTUP_TIME,
     Step,
     clear,
@@ -122,7 +123,7 @@ class Scenario:
     user: str = "token"
     initial_faults: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = ()
     pause: float = 0.0
-    timeout: float = 300.0
+    timeout: float = RECOVERY_TIME
     afterwards: tuple[Step, ...] = ()
     disruptive: bool = False
     essential: bool = False

@@ -35,7 +35,7 @@ def _marks(case: Case) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.disruptive
     if case.scenario.heavy:
         yield _HEAVY
-    elif NO_ANSWER in case.scenario.expected.absent:
+    elif case.scenario.sort == "credentials" and NO_ANSWER in case.scenario.expected.absent:
         yield _PROMPT
 
 
