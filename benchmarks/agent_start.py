@@ -1,4 +1,7 @@
-"""The start time of the agent, compared with that of its earlier version, which was a single source file."""
+"""Compares how long the agent and an earlier version of the agent take to start.
+
+The earlier version was a single source file.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,22 @@ from stepset.agent import BUILT_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 BEFORE = "bdc6a95:src/stepset/agent.py"
-"""The last commit with the single file."""
+"""The file of the earlier version, in the last commit in which the agent was a single file."""
 STARTS = 10
-"""The number of starts in one sample; several, because the system counts CPU time in steps of 10 ms."""
+"""The number of starts in one sample. The system counts CPU time in steps of 10 ms. One start takes too little time for
+such a step."""
 _ENV = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANK", "STEPSET_"))}
 
 
 def rows(runs: int = 20) -> list[Row]:
-    """Returns one row per mode.
+    """Returns one row for each mode of the agent.
 
-    The modes are `run`, `run` with a launcher in a new pod, `rank` from the agent's file, and `rank` from the compiled
-    copy of the file.
+    The modes are:
+
+    - `run`
+    - `run` with a launcher, in a new pod
+    - `rank`, executed from the agent's file
+    - `rank`, executed from the compiled copy of the agent's file
     """
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours", "agent.py"), Path(directory, "theirs", "agent.py")
@@ -55,9 +63,10 @@ def _starts(file: Path, words: list[str], directory: Path | None = None) -> Call
     """Returns a function that starts an agent STARTS times.
 
     Args:
-        file: the agent's file.
-        words: its command line.
-        directory: the agent's directory, deleted before each start, so that it has no compiled copy, as in a new pod.
+        file: the path of the agent's file.
+        words: the arguments of the agent.
+        directory: the directory of the agent. It is deleted before each start. Therefore the agent has no compiled
+            copy, as in a new pod.
     """
     command = [sys.executable, "-I", "-S", str(file), *words]
     env = {**_ENV, "PYTHONDONTWRITEBYTECODE": "1"} if directory else _ENV
@@ -79,14 +88,17 @@ def _launches(file: Path) -> Callable[[], None]:
 
 
 def _config(file: Path, **more: object) -> str:
-    """Writes a configuration beside an agent's file; returns its path."""
+    """Writes a configuration to the directory of an agent's file, and returns the path of the configuration."""
     path = file.with_suffix(".json")
     path.write_text(json.dumps({"version": 1, "group": "node", "dir": str(file.parent), **more}))
     return str(path)
 
 
 def _compiled(file: Path) -> Path:
-    """Returns the path of the compiled copy that an agent passes to a launcher, here `echo`."""
+    """Returns the path of the compiled copy of the agent.
+
+    The agent passes this path to its launcher. Here, the launcher is `echo`, which prints the path.
+    """
     config = _config(file, launcher=["echo"], program=["true"])
     command = [sys.executable, "-I", "-S", str(file), "run", config, "--", "x"]
     words = subprocess.run(command, env=_ENV, capture_output=True, text=True, check=True).stdout.split()

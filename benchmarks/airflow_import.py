@@ -1,4 +1,7 @@
-"""Importing stepset's operator, and parsing a DAG file with it, against Airflow's KubernetesJobOperator."""
+"""Compares stepset's operator with Airflow's KubernetesJobOperator.
+
+The benchmark measures the import of the operator, and the parsing of a DAG file that contains the operator.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ print(time.process_time() - start)
 
 
 def _cpu(code: str, env: dict[str, str]) -> float:
-    """Returns the CPU seconds of some code in a new process that has imported `airflow.sdk`."""
+    """Returns the CPU seconds that some code takes in a new process that has already imported `airflow.sdk`."""
     done = subprocess.run([PYTHON, "-c", _TIMED.format(code=code)], env=env, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
@@ -47,14 +50,14 @@ with DAG("bench"):
     values = task._arguments()
     start = time.process_time()
     for _ in range(1000):
-        check_values(Train, values, {{}}, sets_function=False, complete=True)
+        check_values(Train, values, {{}}, sets_function=False)
 """
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """Returns a row for the import, one for the parse, and one for the validation in the parse.
+    """Returns three rows: one for the import, one for the parsing, and one for the validation during the parsing.
 
-    The first two are CPU seconds in addition to `airflow.sdk`, and the ratio.
+    The first two rows contain CPU seconds and their ratio. The time of importing `airflow.sdk` is not included.
     """
     samples: dict[str, list[tuple[float, float]]] = {"import": [], "parse": []}
     validations: list[float] = []
@@ -78,6 +81,7 @@ def rows(runs: int = 5) -> list[Row]:
         budget = "<= 0.5 x" + (f" and <= {limit} s" if limit else "")
         met = ratio <= 0.5 and (limit is None or mine <= limit)
         rows.append(Row(what, f"{ratio:.2f} x ({mine:.2f} s against {other:.2f} s CPU)", budget, met))
-    milliseconds = statistics.median(validations)  # of 1,000 validations in seconds: of one in milliseconds
+    # Each value is the number of seconds for 1,000 validations, which equals the number of milliseconds for one.
+    milliseconds = statistics.median(validations)
     what = "validation of a train task when its DAG file is parsed"
     return [*rows, Row(what, f"{milliseconds:.2f} ms CPU", "<= 1 ms CPU", milliseconds <= 1)]

@@ -1,6 +1,9 @@
-"""On a cluster: the merged log of 16 ranks, against `kubectl logs` of one pod after the other.
+"""Compares two ways to read the logs of 16 ranks on a cluster.
 
-Needs the cluster of docs/testing/cluster.md; without a cluster the row states that nothing was measured.
+One way is stepset's merged log. The other way is `kubectl logs`, called for one pod after the other.
+
+The benchmark needs the cluster that docs/testing/cluster.md describes. If there is no cluster, the row states that
+nothing was measured.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _BUDGET = ">= 0.8 x"
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """Returns the ratio of lines per second."""
+    """Returns one row with the ratio of the lines per second."""
     try:
         cluster = handle.find()
     except handle.NoClusterError as error:

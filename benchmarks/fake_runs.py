@@ -1,8 +1,10 @@
-"""Creates runs whose pods do nothing, without the controllers, which would take minutes for so many pods.
+"""Creates runs whose pods do nothing, without the controllers of JobSet and Kubernetes.
 
-A JobSet, its Job and its pods are created directly, as the controllers would create them: `spec.managedBy` names a
-controller that does not exist, so that the controllers of JobSet and Kubernetes ignore them. The pods are bound to the
-fake nodes of tests/cluster/testbed/scale.py, where kwok reports them as running.
+The controllers would need minutes to create thousands of pods.
+
+This module creates each JobSet, its Job and its pods directly, in the form in which the controllers would create them.
+`spec.managedBy` contains the name of a controller that does not exist. Therefore the controllers ignore the
+objects. The pods are bound to the fake nodes of tests/cluster/testbed/scale.py. kwok reports these pods as running.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tests.cluster.testbed.handle import Cluster
 from stepset.api import render
 
 NODE_PODS = 900
-"""Pods for each fake node, which has room for 1,000."""
+"""The number of pods on each fake node. A fake node can have 1,000 pods."""
 
 _CONNECTIONS = 6
 _MANAGED_BY = "stepset.test/benchmark"
@@ -36,10 +38,10 @@ Object = dict[str, Any]
 
 
 class Server:
-    """The cluster's API server, for many small requests from several threads.
+    """A client of the cluster's API server that sends many small requests from several threads.
 
     Args:
-        kubeconfig: path of the file.
+        kubeconfig: the path of the kubeconfig file.
     """
 
     def __init__(self, kubeconfig: str) -> None:
@@ -48,7 +50,7 @@ class Server:
         self._api = config.new_client_from_config(config_file=kubeconfig)
 
     def send(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
-        """Sends a request and returns the decoded answer.
+        """Sends a request and returns the decoded response.
 
         Args:
             method: the HTTP method.
@@ -66,7 +68,7 @@ class Server:
         return found
 
     def stream(self, path: str) -> Any:
-        """Returns the open response of a watch; the caller closes it."""
+        """Returns the open response of a watch. The caller must close the response."""
         return self._request("GET", path, None, "application/json", preload_content=False)
 
     def _request(self, method: str, path: str, body: Object | None, kind: str, *, preload_content: bool) -> Any:
@@ -88,7 +90,7 @@ class FakeRuns:
     Args:
         server: the API server.
         namespace: a namespace that contains only these runs.
-        workloads: the reference of each run, as a worker passes it to the trigger.
+        workloads: the reference of each run, in the form in which a worker passes it to the trigger.
         pods: the names of all pods.
     """
 
@@ -98,7 +100,10 @@ class FakeRuns:
     pods: tuple[str, ...] = ()
 
     def finish(self) -> None:
-        """Reports every pod as succeeded and then every JobSet as completed, one request for each."""
+        """Reports every pod as succeeded, and then every JobSet as completed.
+
+        Sends one request for each object.
+        """
         pods, jobsets = _PODS.format(self.namespace), _JOBSETS.format(self.namespace)
         names = [each["metadata"]["name"] for each in self.workloads]
         _parallel(lambda pod: self.server.send("PATCH", f"{pods}/{pod}/status", _end(), _MERGE), self.pods)
@@ -106,7 +111,10 @@ class FakeRuns:
 
     @contextmanager
     def counted(self) -> Iterator[EventCount]:
-        """Counts the watch events of the namespace's pods. The end of each JobSet, one more event, is not counted."""
+        """Counts the watch events of the pods in the namespace.
+
+        Watch events of JobSets are not counted.
+        """
         count = EventCount(self.server, _PODS.format(self.namespace))
         try:
             yield count
@@ -133,20 +141,20 @@ class EventCount:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the watch."""
+        """Closes the watch."""
         self._answer.shutdown()
         self._thread.join()
         self._answer.close()
 
     def _read(self) -> None:
-        with suppress(Exception):  # closed by another thread, which is its normal end
+        with suppress(Exception):  # another thread closes the response
             for chunk in self._answer.stream(65536, decode_content=False):
                 self.events += chunk.count(b"\n")
 
 
 @contextmanager
 def fake_runs(cluster: Cluster, names: Sequence[str], pods: int) -> Iterator[FakeRuns]:
-    """Creates runs in a namespace of their own, and deletes both afterwards.
+    """A context manager that creates runs in a new namespace, and deletes the runs and the namespace afterwards.
 
     Args:
         cluster: a cluster with enough fake nodes.
@@ -179,15 +187,15 @@ def fake_runs(cluster: Cluster, names: Sequence[str], pods: int) -> Iterator[Fak
 
 
 def _delete_pods(server: Server, namespace: str) -> None:
-    """Deletes all pods; ten thousand pods may take several requests."""
+    """Deletes all pods. If there are ten thousand pods, this may take several requests."""
     path = _PODS.format(namespace)
     while server.send("GET", f"{path}?limit=1")["items"]:
-        with suppress(RuntimeError):  # 504: the next request deletes the rest
+        with suppress(RuntimeError):  # status 504; the next request deletes the remaining pods
             server.send("DELETE", path, {"gracePeriodSeconds": 0})
 
 
 def _objects(name: str, pods: int, namespace: str) -> tuple[Object, Object, Object]:
-    """Returns a run's JobSet and Job, and the template of its pods."""
+    """Returns the JobSet and the Job of a run, and the template of the run's pods."""
     job = {
         "name": name,
         "framework": "plain",
@@ -212,7 +220,7 @@ def _objects(name: str, pods: int, namespace: str) -> tuple[Object, Object, Obje
     for part in (spec["template"]["metadata"], meta := {"name": f"{name}-{replicated['name']}-0"}):
         part["labels"] = {**part.get("labels", {}), **job_labels}
         part["annotations"] = {**part.get("annotations", {}), **job_labels}
-    # JobSet's webhooks are called for each pod with this label, which doubles the time to create a pod.
+    # The API server calls JobSet's webhooks for each pod with this label. This doubles the time to create a pod.
     del spec["template"]["metadata"]["labels"][_JOBSET_NAME]
     found = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**spec, "managedBy": _MANAGED_BY}}
     return jobset, found, spec["template"]
@@ -248,7 +256,7 @@ def _owned(child: Object, owner: Object) -> Object:
 
 
 def _places(server: Server, pods: int) -> Iterator[str]:
-    """Returns the name of a node for each pod."""
+    """Returns an iterator over node names, with one name for each pod."""
     nodes = server.send("GET", "/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
     names = [node["metadata"]["name"] for node in nodes]
     if len(names) * NODE_PODS < pods:

@@ -1,9 +1,13 @@
-"""The time from the end of a run's ranks to the end of its deferred task, against KubernetesJobOperator.
+"""Measures the time from the exit of the ranks until a deferred task has finished.
 
-Both sides run their DAG with `dag.test()`, at the same time, each in its own process: Airflow calls execute, the
-trigger and execute_complete. The time in which a scheduler returns the task to a worker is the same for both and not
-included. The ranks record when they end; `kubectl get --watch` records when the server reports the end of their
-containers and of their Job. The delay of the server's report depends only on the cluster, and is the same for both.
+The benchmark compares this time for stepset's operator and for KubernetesJobOperator. Each of the two operators runs
+its DAG with `dag.test()` in a process of its own. Both processes run at the same time. Airflow calls execute, the
+trigger and execute_complete. The time in which a scheduler returns the task to a worker is not included, because this
+time does not depend on the operator.
+
+The ranks record the time at which they exit. `kubectl get --watch` records two times: when the server reports that the
+containers have terminated, and when the server reports that the Job is complete. The delay of these reports depends
+only on the cluster and not on the operator.
 """
 
 from __future__ import annotations
@@ -28,13 +32,13 @@ from tests.cluster.testbed.pod import Mount
 from benchmarks.on_cluster import shared_directory, with_cluster
 from benchmarks.paired import Row
 
-WHAT = "pods finished -> task finished, deferred: 2 pods, against KubernetesJobOperator at its default poll of 10 s"
+WHAT = "end of 2 pods to end of the deferred task, against KubernetesJobOperator at its default poll of 10 s"
 BUDGET = "<= 1/10 x"
 SCRIPT = Path(__file__).parent / "scripts" / "finish.py"
 ROOT = Path(__file__).parents[1]
 WAYS = ("ours", "theirs")
 WITHIN = 60.0
-"""Time limit of a run and its task, in seconds."""
+"""The maximum number of seconds of a run and its task."""
 NODES = 2
 _COMPLETE = '{.metadata.name} {.metadata.name} {.status.completionTime}{"\\n"}'
 _ENDED = (
@@ -45,13 +49,13 @@ _ENDED = (
 
 @dataclass(frozen=True)
 class End:
-    """Seconds after a run's last rank has ended.
+    """The times of events after the exit of a run's last rank, in seconds since this exit.
 
     Args:
-        pods: until the server reports that the containers of its pods have ended.
-        complete: until the server reports that its Job is complete.
-        notified: until the task receives the trigger's event.
-        finished: until the task has finished.
+        pods: the time at which the server has reported that the containers of all pods have terminated.
+        complete: the time at which the server has reported that the Job is complete.
+        notified: the time at which the task has received the event of its trigger.
+        finished: the time at which the task has finished.
     """
 
     pods: float
@@ -61,7 +65,7 @@ class End:
 
     @property
     def late(self) -> float:
-        """Seconds from the server's report to the end of the task."""
+        """Returns the number of seconds from the time `pods` to the time `finished`."""
         return self.finished - self.pods
 
 
@@ -100,13 +104,17 @@ def _measured(cluster: Cluster, runs: int) -> list[Row]:
 def _ends_reported(
     cluster: Cluster, namespace: str, kind: str, shown: str, each: int
 ) -> Iterator[dict[str, list[float]]]:
-    """Records when the server reports the ends of objects: for each side, a list with one time for each run.
+    """A context manager that records the times at which the server reports that objects have finished.
+
+    The context manager yields a mapping. For each of the two operators, the mapping contains a list with one time for
+    each run.
 
     Args:
         cluster: the cluster.
         namespace: the namespace of the runs.
         kind: the kind of the watched objects.
-        shown: a JSONPath of kubectl that prints an object's name, its Job's name, and one more word once it has ended.
+        shown: a JSONPath for kubectl that prints the name of an object and the name of its Job. When the object has
+            finished, the JSONPath prints one more word.
         each: the number of objects of a run.
     """
     found: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -139,7 +147,7 @@ def _ends_reported(
 
 
 def _run_both(settings: dict[str, Any]) -> None:
-    """Runs both sides at the same time, until both have ended."""
+    """Runs both operators at the same time, and waits until both have finished."""
     with tempfile.TemporaryFile("w+") as output:
         processes = [
             subprocess.Popen(

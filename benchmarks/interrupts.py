@@ -1,6 +1,7 @@
-"""The time that a Kubeflow step needs after SIGTERM to suspend its run and to end. argoexec kills it after a second.
+"""Measures how long a Kubeflow step takes after SIGTERM to suspend its run and to exit.
 
-Needs KFP's environment: .venvs/kfp/bin/python -m benchmarks interrupts
+argoexec kills a step one second after SIGTERM. The benchmark needs the environment with KFP:
+.venvs/kfp/bin/python -m benchmarks interrupts
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ BUDGET = "<= 300 ms"
 _BUDGET = 0.3
 _TRAINING = "import time\ntime.sleep(86400)\n"
 
-# In place of KFP's launcher: starts the same step repeatedly, and terminates it while its training runs. As argoexec
-# does, it sends SIGTERM to the whole process group. The signal kills the shell that started Python, so the end of the
-# output is taken as the end of the step.
+# This program replaces KFP's launcher. The program starts the same step repeatedly, and terminates the step during the
+# training. Like argoexec, the program sends SIGTERM to the whole process group. The signal also kills the shell that
+# has started Python. Therefore the program treats the end of the output as the exit of the step.
 _LAUNCHER = """\
 import json, os, random, signal, subprocess, sys, time
 for turn in range({turns}):
@@ -72,7 +73,8 @@ def _measured(cluster: Cluster, turns: int) -> list[Row]:
     found = [json.loads(line) for line in log.splitlines() if line.startswith('{"turn"')]
     if len(found) != turns:
         raise RuntimeError(f"{len(found)} of {turns} turns:\n{log}")
-    # A run counts as suspended if the next turn finds it suspended: a request may succeed without an answer.
+    # The benchmark counts a run as suspended if the next turn finds a suspended run. The exit code of the step is not
+    # sufficient, because the request to suspend the run may succeed even if the step receives no response.
     suspended = sum(each["resumed"] for each in found[1:]) + bool(last["spec"].get("suspend"))
     answered = sum(each["answered"] for each in found)
     ended = [1000 * each["ended"] for each in found]

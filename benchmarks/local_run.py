@@ -1,4 +1,4 @@
-"""`stepset run` against torchrun, with the same script."""
+"""Compares `stepset run` with torchrun. Both run the same script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from benchmarks.paired import Row, paired
 
 SCRIPT = Path(__file__).parent / "scripts" / "ddp.py"
 BIN = Path(sys.executable).parent
-# stepset sets these variables by itself; torchrun gets them too, so that both use the same number of threads.
+# stepset itself sets these variables. The benchmark sets the variables for torchrun. Therefore stepset and torchrun use
+# the same number of threads.
 _ENV = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -45,7 +46,7 @@ def _stepset(nodes: int, home: str) -> Callable[[], None]:
 
 
 def rows(runs: int = 5) -> list[Row]:
-    """Returns a row for one node and one for two."""
+    """Returns two rows. The first row is for one node, and the second row is for two nodes."""
     result = []
     with tempfile.TemporaryDirectory() as home:
         for nodes in (1, 2):

@@ -1,4 +1,7 @@
-"""`stepset logs` of 16 ranks on this machine, against `cat` of the ranks' log files."""
+"""Compares two commands that print the output of a local run of 16 ranks.
+
+One command is `stepset logs`. The other command is `cat` with the log files of the ranks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ for first in range(0, 20000, 1000):
 
 
 def rows(runs: int = 7) -> list[Row]:
-    """Returns the ratio of lines per second, and the time in addition to the command's start-up."""
+    """Returns one row with the ratio of the lines per second, and the command's time minus its start-up time."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "printer.py"
         script.write_text(_PRINTER, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The requirements of benchmarks on a cluster: the cluster of `make cluster`, and a directory shared with its pods."""
+"""Provides the cluster of `make cluster`, and a directory that the pods of this cluster share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from benchmarks.paired import Row
 
 
 def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, str]) -> Iterator[Row]:
-    """Measures on the test cluster; without a cluster, yields rows that state why nothing was measured.
+    """Yields the rows that a benchmark measures on the test cluster.
+
+    If there is no cluster, yields rows that state why nothing was measured.
 
     Args:
-        measure: yields each row as soon as it is known.
-        what: the first and third columns of the rows without a cluster.
+        measure: a function that measures and yields each row as soon as it is known.
+        what: the first and third columns of the rows that `with_cluster` yields if there is no cluster.
     """
     try:
         cluster = handle.find()
@@ -35,7 +37,10 @@ def with_cluster(measure: Callable[[Cluster], Iterable[Row]], *what: tuple[str, 
 
 @contextmanager
 def shared_directory() -> Iterator[Path]:
-    """Creates a directory that the pods, which run as this machine's root, can write to. Deletes it afterwards."""
+    """A context manager that creates a directory to which the pods can write, and deletes the directory afterwards.
+
+    The pods run as the root user of this machine.
+    """
     directory = Path(tempfile.mkdtemp(prefix="stepset-bench-"))
     try:
         yield directory

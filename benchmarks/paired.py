@@ -1,4 +1,4 @@
-"""Runs two commands in turn, A B A B ..., so that their ratio does not depend on changes of the machine's speed."""
+"""Runs two commands in turn (A B A B ...). Therefore their ratio does not depend on changes of the machine's speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """Wall and CPU seconds of one run of a command."""
+    """The wall-clock seconds and CPU seconds of one execution of a command."""
 
     wall: float
     cpu: float
@@ -20,27 +20,38 @@ class Sample:
 
 @dataclass(frozen=True)
 class Pair:
-    """Samples of two commands that were run in turn."""
+    """The samples of two commands that were executed in turn.
+
+    Args:
+        ours: the samples of the first command.
+        theirs: the samples of the second command.
+    """
 
     ours: tuple[Sample, ...]
     theirs: tuple[Sample, ...]
 
     def ratio(self, figure: str) -> float:
-        """Returns the median of ours / theirs over the pairs."""
+        """Returns the median of the ratios of all pairs of samples.
+
+        A ratio is the `figure` of the first command, divided by the `figure` of the second command.
+        """
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
 
     def difference(self, figure: str) -> float:
-        """Returns the median of ours - theirs over the pairs, in seconds."""
+        """Returns the median of the differences of all pairs of samples.
+
+        A difference is the `figure` of the first command minus the `figure` of the second command.
+        """
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(getattr(a, figure) - getattr(b, figure) for a, b in pairs)
 
 
 def timed(command: Sequence[str] | Callable[[], None], env: dict[str, str] | None = None) -> Sample:
-    """Runs a command, or a function that runs commands, to its end; returns its wall and CPU seconds.
+    """Runs a command, or a function that runs commands, and returns its wall-clock and CPU seconds.
 
     Raises:
-        RuntimeError: the command failed; the message contains its output.
+        RuntimeError: the command failed. The message contains the output of the command.
     """
     before, start = os.times(), time.perf_counter()
     if callable(command):
@@ -57,7 +68,10 @@ def timed(command: Sequence[str] | Callable[[], None], env: dict[str, str] | Non
 def paired(
     ours: Sequence[str] | Callable[[], None], theirs: Sequence[str] | Callable[[], None], runs: int, warmup: int = 1
 ) -> Pair:
-    """Runs both commands in turn, `warmup` times without measuring, then `runs` times."""
+    """Runs both commands in turn and returns their samples.
+
+    Runs the commands `warmup` times without a measurement, and then `runs` times with a measurement.
+    """
     for _ in range(warmup):
         timed(ours)
         timed(theirs)
@@ -71,9 +85,9 @@ class Row:
 
     Args:
         what: the scenario.
-        measured: the figures, ratios first.
-        budget: the limit for the figures, as text; empty if there is none.
-        met: whether the figures are within the budget; None if there is none.
+        measured: the measured numbers as text. Ratios come first.
+        budget: the limit for the numbers as text. The text is empty if there is no limit.
+        met: whether the numbers are within the limit. None if there is no limit.
     """
 
     what: str

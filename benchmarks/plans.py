@@ -1,4 +1,4 @@
-"""Planning and explaining a job, from 1 node to 10,000."""
+"""Measures the time of planning and explaining a job with 1 to 10,000 nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def _explain(job: TrainingJob) -> None:
 
 
 def rows() -> list[Row]:
-    """Returns, for each framework, the milliseconds by size and the ratio of the largest size to the smallest."""
+    """Returns a row for each framework.
+
+    A row contains the milliseconds for each number of nodes, and the ratio of the time for the most nodes to the time
+    for the fewest nodes.
+    """
     result = []
     for framework, budget in (("torch", "flat in num_nodes"), ("mpi", "")):
         jobs = [parse_job({"framework": framework, "script": "train.py", "num_nodes": n}) for n in NODES]

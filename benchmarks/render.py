@@ -1,9 +1,12 @@
-"""Rendering a JobSet against TorchX's dry run of a similar job, and by the number of nodes.
+"""Compares the rendering of a JobSet with TorchX's dry run of a similar job.
 
-Both measurements start with the job's arguments and end with the Kubernetes objects. The job's code is in its image,
-because TorchX ships no code. The time of stepset includes the validation of the job. A job with a script that stepset
-reads and ships is measured, too. TorchX is installed into an environment of its own, .venvs/torchx, because its
-requirements conflict with stepset's; the interpreter is the same.
+The benchmark also measures how the time of rendering depends on the number of nodes.
+
+Each measurement starts with the arguments of the job and ends with the Kubernetes objects. The code of the job is in
+the image, because TorchX does not ship code. The time of stepset includes the validation of the job. stepset also
+renders a second job. This job contains a script, which stepset reads and ships. TorchX is installed in a separate
+environment, .venvs/torchx, because the requirements of TorchX and stepset conflict. Both environments use the same
+Python interpreter.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ _VERSION = "torchx[kubernetes]==0.7.0"
 
 
 def rows() -> list[Row]:
-    """Returns the ratios at 4, 16 and 100 nodes, and stepset's time from 1 node to 10,000."""
+    """Returns the ratios for 4, 16 and 100 nodes, and the time of stepset for 1 to 10,000 nodes."""
     ours = _ours()
     theirs = _theirs((4, 16, 100))
-    again = _ours()  # before and after: their mean takes a change in the machine's speed into account
+    again = _ours()  # the mean of both measurements compensates for a change of the machine's speed
     ours = {n: tuple(map(statistics.mean, zip(ours[n], again[n], strict=True))) for n in NODES}
     result = []
     for nodes in (4, 16, 100):

@@ -1,7 +1,9 @@
-"""The growth of costs: many runs of ten pods followed in one process, and `stepset status` of one run with many pods.
+"""Measures how costs grow with the number of runs and pods.
 
-The pods are on kwok's fake nodes. Only the following process, or the command, is measured; other processes create the
-runs, end their pods and delete them.
+In the first benchmark, one process follows many runs of ten pods each. The second benchmark executes `stepset status`
+for one run with many pods. The pods are on kwok's fake nodes. The first benchmark measures only the process that
+follows the runs. The second benchmark measures only the command. Other processes create and delete the runs and finish
+their pods.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ PODS_OF_A_RUN = 10
 PODS = (100, 1000, 10_000)
 
 SETTLED = 5.0
-"""Seconds between the time when a status of each run is known and the first event."""
+"""The number of seconds to wait before the first event, after the process has received a status of each run."""
 GROWTH = 1.3
-"""Maximum cost of an event with the most runs, as a multiple of the cost with the fewest runs."""
+"""The limit for the growth of the cost of one event.
+
+The growth is the ratio of two costs: the cost with the largest number of runs, and the cost with the smallest number of
+runs."""
 _TIMEOUT = 600.0
 _WAIT = Path(__file__).parent / "scripts" / "wait.py"
 _USED = Path(__file__).parent / "scripts" / "used.py"
@@ -53,15 +58,16 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class Followed:
-    """The resources that following some runs took.
+    """The resources that a process has used to follow runs.
 
     Args:
         runs: the number of runs.
-        mb: peak memory, 10^6 bytes.
-        first: seconds from the start of the process until a status of each run was known.
-        first_cpu: CPU seconds of the process until then.
-        events: number of watch events from then to the end of the last run.
-        cpu: CPU seconds in the same period.
+        mb: the peak memory in 10^6 bytes.
+        first: the seconds of the first period. This period begins with the start of the process. It ends when the
+            process has received a status of each run.
+        first_cpu: the CPU seconds of the process in the first period.
+        events: the number of watch events in the second period. This period ends when the last run has finished.
+        cpu: the CPU seconds of the process in the second period.
     """
 
     runs: int
@@ -73,18 +79,18 @@ class Followed:
 
     @property
     def per_event(self) -> float:
-        """CPU milliseconds per event."""
+        """Returns the CPU milliseconds per event."""
         return 1000 * self.cpu / self.events
 
 
 @dataclass(frozen=True)
 class StatusCost:
-    """The resources that one `stepset status` took.
+    """The resources that one `stepset status` has used.
 
     Args:
         pods: the number of pods of the run.
-        wall, cpu: seconds, medians.
-        mb: peak memory, 10^6 bytes.
+        wall, cpu: the medians of the wall-clock seconds and of the CPU seconds.
+        mb: the peak memory in 10^6 bytes.
     """
 
     pods: int
@@ -94,7 +100,7 @@ class StatusCost:
 
 
 def rows() -> Iterator[Row]:
-    """Yields four rows; creates and deletes the fake nodes."""
+    """Creates the fake nodes, yields four rows, and deletes the fake nodes."""
     return with_cluster(_measured, *BUDGETS.items())
 
 
@@ -129,7 +135,10 @@ def _status_row(costs: Sequence[StatusCost]) -> Row:
 
 
 def _followed(cluster: Cluster, count: int) -> Followed:
-    """Follows runs, which all run already, to their ends; returns the resources that this took."""
+    """Starts a process that follows active runs until all of them have finished.
+
+    Returns the resources that this process has used.
+    """
     names = [f"run-{number}" for number in range(count)]
     with (
         fake_runs(cluster, names, PODS_OF_A_RUN) as runs,
@@ -155,7 +164,10 @@ def _followed(cluster: Cluster, count: int) -> Followed:
 def _following(
     cluster: Cluster, runs: FakeRuns, count: int, out: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """Starts the process that follows the runs; yields the process and its start time. Kills it afterwards."""
+    """A context manager that starts the process that follows the runs, and kills this process afterwards.
+
+    The context manager yields the process and the start time of the process.
+    """
     Path(f"{out}.runs").write_text(json.dumps(runs.workloads))
     words = [cluster.kubeconfig, runs.namespace, str(count), str(out)]
     began = time.time()
@@ -191,7 +203,7 @@ def _status_cost(cluster: Cluster, pods: int) -> StatusCost:
 
 
 def _run(words: list[str], env: dict[str, str]) -> tuple[float, float, float]:
-    """Returns the wall and CPU seconds and the peak memory, in 10^6 bytes, of a command."""
+    """Runs a command. Returns its wall-clock seconds, its CPU seconds, and its peak memory in 10^6 bytes."""
     done = subprocess.run(
         [sys.executable, "-S", str(_USED), *words], env=env, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""CPU time of `import stepset` and of `stepset --help`."""
+"""Measures the CPU time of `import stepset` and of `stepset --help`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def _cpu(*command: str, runs: int = 7) -> float:
 
 
 def rows() -> list[Row]:
-    """Returns the CPU seconds of new processes; for imports, less the CPU seconds of a process that imports nothing."""
+    """Returns rows with the CPU seconds of new processes.
+
+    For an import, the CPU seconds of a process that imports nothing are subtracted.
+    """
     python = str(BIN / "python")
     empty = _cpu(python, "-c", "pass")
     bare = _cpu(python, "-c", "import stepset") - empty

@@ -1,6 +1,7 @@
-"""The time from submitting a run to its ranks' first line of code, against `kubectl apply` of the same manifests.
+"""Measures the time from the submission of a run until its ranks execute their first line of code.
 
-The ranks record when they begin, so the measurement does not depend on either side's reports.
+The benchmark compares stepset with `kubectl apply` of the same manifests. The ranks record the time at which they
+begin. Therefore the measurement does not depend on reports of stepset or kubectl.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ _READY = "--for=jsonpath={.status.replicatedJobsStatus[0].ready}=1"
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds from the command until the last rank began, and until the caller was notified."""
+    """Two durations in seconds from the start of the command.
+
+    The first one ends when the last rank has begun. The second one ends when the caller was notified.
+    """
 
     began: float
     notified: float
@@ -64,7 +68,7 @@ def _measured(cluster: Cluster, pairs: int) -> list[Row]:
         for figure in ("began", "notified")
     ]
     text = (
-        f"{began:.2f} x until the ranks begin ({medians[0][0]:.2f} s against {medians[0][1]:.2f} s);"
+        f"{began:.2f} x until the ranks start ({medians[0][0]:.2f} s against {medians[0][1]:.2f} s);"
         f" {notified:.2f} x until the caller knows that they run ({medians[1][0]:.2f} s against {medians[1][1]:.2f} s)"
     )
     return [Row(WHAT, text, BUDGET, began <= 1.1)]
@@ -95,7 +99,7 @@ class _Starter:
         }
 
     def ours(self, run: str) -> Start:
-        """Starts the run with the backend, in this process; returns its times."""
+        """Starts the run with the backend in this process, and returns the times."""
         job = parse_job(self._job(run))
         listener = _Listener()
         start = time.time()
@@ -108,7 +112,7 @@ class _Starter:
         return Start(self._began(run) - start, listener.at - start)
 
     def theirs(self, run: str) -> Start:
-        """Applies the rendered manifests and waits with kubectl; returns the times."""
+        """Applies the rendered manifests with kubectl, waits with kubectl, and returns the times."""
         objects = render(self._job(run), namespace=self._namespace)
         text = bundle(objects)
         where = ("-n", self._namespace)
@@ -124,7 +128,7 @@ class _Starter:
         return max(float((self._directory / f"{run}-{node}").read_text()) for node in (0, 1))
 
     def _remove(self, run: str) -> None:
-        """Deletes the run, so that the next one finds the same cluster."""
+        """Deletes the run. Therefore the cluster is in the same state for each run."""
         self._cluster.kubectl("delete", "jobset,configmap", "-n", self._namespace, "-l", f"stepset.dev/run={run}")
 
 
@@ -136,7 +140,7 @@ class _Listener:
         self.at: float | None = None
 
     def on_line(self, line: object) -> None:
-        """Ignores lines."""
+        """Does nothing, because the benchmark does not use the output."""
 
     def on_status(self, status: RunStatus) -> None:
         """Records the time of the first status with the phase Running."""

@@ -1,7 +1,8 @@
-"""Waiting for 1,000 runs in one event loop: stepset's trigger for each run, against polling each run every ten seconds.
+"""Compares ways of waiting for 1,000 runs in one event loop.
 
-The runs are JobSets of two pods on kwok's fake nodes; three processes wait for the same runs at the same time, each in
-its own way. The figures are the CPU time, memory and requests of each process, without the server's.
+stepset's trigger watches each run. The other ways poll each run every ten seconds. The runs are JobSets of two pods on
+kwok's fake nodes. Three processes wait for the same runs at the same time, each in its own way. The benchmark measures
+the CPU time, the memory and the requests of each process. It does not measure the API server.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ from stepset.api import render
 
 COUNT = 1000
 IDLE = 60.0
-"""Seconds of the measurement in which all processes wait and nothing changes."""
+"""The number of seconds of the measurement in which all processes wait and no run changes."""
 RUN_FOR = 900
-"""Seconds that each pod runs: long enough to create all runs (minutes on two cores) and to measure the waiting."""
+"""The number of seconds for which each pod runs.
+
+In this time, all runs must be created and the waiting must be measured. The creation takes minutes on two cores."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BIN = Path(sys.executable).parent
 WAYS = ("ours", "trigger", "client")
-TRIGGER = f"waiting for {COUNT:,} runs: stepset's trigger against KubernetesJobOperator's, one for each run"
-CLIENT = f"waiting for {COUNT:,} runs: stepset's trigger for each, against polls of the JobSets over one client"
+TRIGGER = f"waiting for {COUNT:,} runs, one trigger for each run: against triggers of KubernetesJobOperator"
+CLIENT = f"waiting for {COUNT:,} runs, one trigger for each run: against polls of the JobSets with one client"
 ENDS = f"{COUNT:,} runs end: cost and delay of the notifications"
 LIST = f"`stepset list` of {COUNT:,} runs, against `kubectl get jobsets,pods`"
 BUDGET = "<= 1/20 of the trigger's CPU"
@@ -46,13 +49,13 @@ BUDGET = "<= 1/20 of the trigger's CPU"
 
 @dataclass(frozen=True)
 class Cost:
-    """The resources that a process used in a period.
+    """The resources that a process has used in a period.
 
     Args:
-        cpu: CPU seconds.
-        requests: number of requests to the server.
-        mib: peak memory of the process until the end of the period.
-        seconds: length of the period.
+        cpu: the CPU seconds.
+        requests: the number of requests to the API server.
+        mib: the peak memory of the process in MiB, from the start of the process to the end of the period.
+        seconds: the length of the period in seconds.
     """
 
     cpu: float
@@ -61,25 +64,25 @@ class Cost:
     seconds: float
 
     def a_minute(self) -> str:
-        """Returns the cost per minute as text."""
+        """Returns the resources per minute as text."""
         cpu, requests = (figure * 60 / self.seconds for figure in (self.cpu, self.requests))
         return f"{cpu:.2f} s CPU and {requests:,.0f} requests a minute, {self.mib:.0f} MiB at most"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The samples that a waiting process wrote (scripts/samples.py).
+    """The samples that a waiting process has written (scripts/samples.py).
 
     Args:
-        samples: rows with at, cpu, mib and requests.
-        ends: run -> time at which the process knew that the run was over.
+        samples: the rows of samples. Each row contains `at`, `cpu`, `mib` and `requests`.
+        ends: a mapping from each run to the time at which the process detected that the run had finished.
     """
 
     samples: list[dict[str, float]]
     ends: dict[str, float]
 
     def cost(self, since: float, until: float) -> Cost:
-        """Returns the resources used between two times."""
+        """Returns the resources that the process has used between two times."""
         inside = [each for each in self.samples if since <= each["at"] <= until]
         first, last = inside[0], inside[-1]
         return Cost(
@@ -91,7 +94,7 @@ class Recording:
 
 
 def rows(count: int = COUNT) -> Iterator[Row]:
-    """Yields four rows, each as soon as it is known, because the last one waits until all runs have ended."""
+    """Yields four rows, each as soon as it is measured. The last row is measured when all runs have finished."""
     what = ((TRIGGER, BUDGET), (CLIENT, ""), (LIST, ""), (ENDS, ""))
     return with_cluster(lambda cluster: _measured(cluster, count), *what)
 
@@ -123,8 +126,8 @@ class _Waiting:
     """A process that waits for all runs in one way.
 
     Args:
-        way: the first argument of scripts/wait.py.
-        arguments: the other arguments.
+        way: the first argument of scripts/wait.py, which selects how the process waits.
+        arguments: the other arguments of scripts/wait.py.
     """
 
     def __init__(self, way: str, arguments: list[object]) -> None:
@@ -134,16 +137,16 @@ class _Waiting:
 
     @property
     def failed(self) -> bool:
-        """True if the process has ended with an error."""
+        """Returns whether the process has exited with an error."""
         return bool(self._process.poll())
 
     def stop(self) -> None:
-        """Kills the process unless it has ended."""
+        """Kills the process if it has not exited."""
         self._process.kill()
         self._process.wait()
 
     def finish(self) -> None:
-        """Waits until the process has recorded the ends of all runs."""
+        """Waits until the process has recorded that all runs have finished."""
         code = self._process.wait(RUN_FOR + 900)
         self._errors.seek(0)
         errors = self._errors.read()
@@ -154,7 +157,7 @@ class _Waiting:
 
 @contextmanager
 def _runs(cluster: Cluster, count: int) -> Iterator[str]:
-    """Creates a namespace with running runs, and deletes it afterwards."""
+    """A context manager that creates a namespace with active runs, and deletes the namespace afterwards."""
     with cluster.namespace("bench") as namespace:
         names = [f"run-{number}" for number in range(count)]
         for first in range(0, count, 100):
@@ -191,7 +194,7 @@ def _until(condition: Callable[[], bool], waiting: list[_Waiting]) -> None:
 
 
 def _references(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    """Returns the reference of each run, as a worker passes it to the trigger."""
+    """Returns the reference of each run in the form in which a worker passes it to the trigger."""
     found = []
     for each in cluster.get("jobsets", namespace)["items"]:
         metadata = {"name": each["metadata"]["name"], "uid": each["metadata"]["uid"], "labels": {}, "annotations": {}}
@@ -213,7 +216,7 @@ def _recording(out: Path) -> Recording:
 
 
 def _finished(cluster: Cluster, namespace: str) -> dict[str, float]:
-    """Returns the time at which each run ended according to the server, in whole seconds."""
+    """Returns the time at which each run has finished according to the API server, in whole seconds."""
     found = {}
     for each in cluster.get("jobsets", namespace)["items"]:
         done = next(row for row in each["status"]["conditions"] if row["type"] == "Completed")

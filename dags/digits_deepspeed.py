@@ -1,4 +1,7 @@
-"""One training with DeepSpeed (ZeRO): its launcher runs once on each node; all frameworks use the same operator."""
+"""Train with DeepSpeed (ZeRO), whose launcher runs once on each node.
+
+The operator is the same for all frameworks.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from stepset_airflow import DistributedTrainOperator
 
 @dag(schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["stepset", "example"], doc_md=__doc__)
 def digits_deepspeed() -> None:
-    """The DAG."""
+    """Defines the DAG."""
     DistributedTrainOperator(
         task_id="train",
         job="../examples/deepspeed.yaml",
-        procs_per_node=1,  # replaces the job file's value
+        procs_per_node=1,  # replaces the value in the job file
         backend="local",
         log_ranks="all",
     )

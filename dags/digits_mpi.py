@@ -1,4 +1,7 @@
-"""One training as an MPI program: a launcher starts the ranks on both nodes; all frameworks use the same operator."""
+"""Train with an MPI program, whose launcher starts the ranks on both nodes.
+
+The operator is the same for all frameworks.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from stepset_airflow import DistributedTrainOperator
 
 @dag(schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["stepset", "example"], doc_md=__doc__)
 def digits_mpi() -> None:
-    """The DAG."""
+    """Defines the DAG."""
     DistributedTrainOperator(
         task_id="train",
-        job="../examples/mpi.yaml",  # defines the whole job; fields given here would replace its own
+        job="../examples/mpi.yaml",  # defines the whole job, but a field given here would replace the file's field
         backend="local",
         log_ranks="all",
     )

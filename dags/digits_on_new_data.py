@@ -1,9 +1,10 @@
-"""Retrain when new data arrives: scheduled by an asset, not by time.
+"""Retrain when new data arrives. This DAG has no time schedule. An event of an asset starts it.
 
     digits_data (an asset) -> train -> digits_retrained (an asset, whose event contains accuracy and checkpoint)
 
-Each training starts from the weights of the previous one: the checkpoint that the asset's latest event names.
-The task that writes new digits updates the asset; its event may contain their path: `extra={"path": ...}`.
+Each training starts from the weights of the previous training. The latest event of the asset digits_retrained contains
+the path of the checkpoint with these weights. A task that writes new digits must have the asset digits_data in its
+`outlets`. The task can put the path of the digits into the event of this asset with `extra={"path": ...}`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DATA, MODEL = Asset("digits_data"), Asset("digits_retrained")
 
 
 def home() -> Path:
-    """The directory for all files of this DAG."""
+    """Returns the directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -34,11 +35,15 @@ def home() -> Path:
     doc_md=__doc__,
 )
 def digits_on_new_data() -> None:
-    """The DAG."""
+    """Defines the DAG."""
 
     @task(multiple_outputs=True)
     def newest(triggering_asset_events=None, run_id=None) -> dict[str, str]:
-        """Returns the data's path from the newest event that has one; otherwise writes scikit-learn's digits."""
+        """Returns the path of the data, and the checkpoint directory of this run.
+
+        The newest event that contains a path determines the path of the data. If no event contains a path, the function
+        writes scikit-learn's digits to a file and returns the path of this file.
+        """
         from digits.model import write_digits
 
         events = [event for events in triggering_asset_events.values() for event in events]

@@ -1,6 +1,7 @@
-"""A data pipeline with a training in the middle, written as functions: extract -> fit on two nodes -> report.
+"""A data pipeline that consists of functions: extract -> fit on two nodes -> report.
 
-The decorated function runs in every rank; the next task gets what it returns in rank 0.
+The function `fit` contains the training code. Every rank calls `fit`. The next task gets the value that `fit` returns
+in rank 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from airflow.sdk import dag, task
 
 @task
 def extract() -> dict[str, Any]:
-    """Returns part of the digits as small lists, as a warehouse query might."""
+    """Returns a part of the digits as lists. In a real pipeline, this could be a query to a data warehouse."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -22,7 +23,7 @@ def extract() -> dict[str, Any]:
 
 @task.distributed_train(framework="torch", num_nodes=2, procs_per_node=1, backend="local", multiple_outputs=True)
 def fit(rows: dict[str, Any], steps: int = 60) -> dict[str, Any]:
-    """Softmax regression; each rank reads its share, and the ranks average the gradients of every step."""
+    """Trains a softmax regression. Each rank reads a part of the rows, and all ranks average their gradients."""
     import torch
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
@@ -49,13 +50,13 @@ def fit(rows: dict[str, Any], steps: int = 60) -> dict[str, Any]:
 
 @task
 def report(accuracy: float) -> str:
-    """Formats the accuracy, as an example of a further step."""
+    """Formats the accuracy. This is an example of a further step of the pipeline."""
     return f"fits {accuracy:.0%} of its digits"
 
 
 @dag(schedule=None, start_date=pendulum.datetime(2026, 1, 1, tz="UTC"), tags=["stepset", "example"], doc_md=__doc__)
 def digits_pipeline() -> None:
-    """The DAG."""
+    """Defines the DAG."""
     report(fit(extract())["accuracy"])
 
 

@@ -1,9 +1,9 @@
-"""Retrain a digit classifier every week, and promote it only if it beats the last one.
+"""Retrain a digit classifier every week, and promote the new model only if it is better than the last promoted model.
 
     prepare -> train (2 nodes x 2 processes, PyTorch DDP) -> evaluate -> promote
 
-Each run starts from the last promoted model (a warm start). Data, checkpoints and models are under the Airflow
-Variable `digits_home`, by default `$AIRFLOW_HOME/digits`. The training code is in digits/.
+Each run starts from the last promoted model (a warm start). The Airflow Variable `digits_home` contains the directory
+of the data, checkpoints and models. The default is `$AIRFLOW_HOME/digits`. The training code is in digits/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL = Asset("digits_model")
 
 
 def home() -> Path:
-    """The directory for all files of this DAG."""
+    """Returns the directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -40,12 +40,12 @@ def home() -> Path:
     doc_md=__doc__,
 )
 def digits_retrain() -> None:
-    """The DAG."""
+    """Defines the DAG."""
 
-    # Airflow fills in arguments such as run_id, asset_state_store and outlet_events.
+    # Airflow passes the arguments run_id, asset_state_store and outlet_events to the functions.
     @task(inlets=[MODEL], multiple_outputs=True)
     def prepare(run_id=None, asset_state_store=None) -> dict[str, str]:
-        """Writes the data, and reads the last promoted checkpoint from the asset's state."""
+        """Writes the data, and reads the path of the last promoted checkpoint from the asset's state."""
         from digits.model import write_digits
 
         data = home() / "digits.npz"
@@ -77,14 +77,14 @@ def digits_retrain() -> None:
         checkpoint_dir=prepared["checkpoint_dir"],
         backend="local",
         log_ranks="all",
-        multiple_outputs=True,  # train.output["checkpoint"] is what rank 0 wrote under that name
-        retries=1,  # resumes from its own checkpoint
+        multiple_outputs=True,  # train.output["checkpoint"] is the value of `checkpoint` in rank 0's result
+        retries=1,  # a retry resumes from the checkpoint of the failed try
         retry_delay=timedelta(seconds=10),
     )
 
     @task
     def evaluate(data: str, candidate: str, last_good: str) -> dict[str, Any]:
-        """Scores the new model and the last good one on the same digits, which no rank trained on."""
+        """Scores the new model and the last promoted model on the same digits. Neither was trained on these digits."""
         from digits.model import load_model, read_digits, score
 
         test = read_digits(Path(data), "test")
@@ -95,7 +95,11 @@ def digits_retrain() -> None:
 
     @task(outlets=[MODEL])
     def promote(scores: dict[str, Any], candidate: str, run_id=None, asset_state_store=None, outlet_events=None) -> str:
-        """Promotes the new model if it is better; only then do DAGs scheduled by the asset run."""
+        """Promotes the new model if it is better than the last promoted model.
+
+        Otherwise the task is skipped. Then no asset event is created, and Airflow does not start the DAGs whose
+        schedule is the asset.
+        """
         new, old = scores["candidate"], scores["last_good"]
         if old and (new["accuracy"], -new["loss"]) <= (old["accuracy"], -old["loss"]):
             raise AirflowSkipException(f"not promoted: {new} does not beat {old}")

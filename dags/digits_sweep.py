@@ -1,8 +1,9 @@
-"""Train with several learning rates, and keep the best result: a training mapped over its arguments.
+"""Train with several learning rates, and select the best result. The training is mapped over its arguments.
 
     prepare -> train, once for each learning rate -> pick
 
-Data and checkpoints are under the Airflow Variable `digits_home`, by default `$AIRFLOW_HOME/digits`.
+The Airflow Variable `digits_home` contains the directory of the data and checkpoints. The default is
+`$AIRFLOW_HOME/digits`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stepset_airflow import DistributedTrainOperator, TrainingRetryPolicy
 
 
 def home() -> Path:
-    """The directory for all files of this DAG."""
+    """Returns the directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
@@ -34,11 +35,11 @@ def home() -> Path:
     doc_md=__doc__,
 )
 def digits_sweep() -> None:
-    """The DAG."""
+    """Defines the DAG."""
 
     @task
     def prepare() -> str:
-        """Writes the data and returns its directory."""
+        """Writes the data, and returns the directory of the data."""
         from digits.model import write_digits
 
         write_digits(home() / "digits.npz")
@@ -63,7 +64,7 @@ def digits_sweep() -> None:
         backend="local",
         retries=2,
         retry_policy=TrainingRetryPolicy(),  # does not retry errors of the training code
-        max_active_tis_per_dagrun=1,  # for one machine; remove it on a cluster
+        max_active_tis_per_dagrun=1,  # one training at a time on one machine; remove this limit on a cluster
     ).expand(args=arguments(prepared))
 
     @task

@@ -1,10 +1,11 @@
-"""Retrain until the model is good: a loop (Airflow 3.4) whose iterations continue with the last one's weights.
+"""Retrain until the accuracy of the model is high enough. The DAG needs Airflow 3.4 or later.
 
-    prepare -> train, again and again -> good_enough -> report
+    prepare -> train, once for each iteration -> good_enough -> report
 
-Each iteration trains for some epochs. `good_enough` ends the loop when the accuracy suffices, and fails after the last
-iteration if it does not. Data and checkpoints are under the Airflow Variable `digits_home`, by default
-`$AIRFLOW_HOME/digits`. Airflow 3.3 has no loops: there this file defines no DAG.
+Each iteration trains for some epochs and starts with the weights of the previous iteration. `good_enough` ends the loop
+when the accuracy is high enough. If the accuracy is still too low after the last iteration, `good_enough` fails. The
+Airflow Variable `digits_home` contains the directory of the data and checkpoints. The default is
+`$AIRFLOW_HOME/digits`. Airflow 3.3 has no loops. In Airflow 3.3 this file defines no DAG.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from stepset_airflow import DistributedTrainOperator
 
 
 def home() -> Path:
-    """The directory for all files of this DAG."""
+    """Returns the directory for all files of this DAG."""
     default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
     return Path(Variable.get("digits_home", default=str(default)))
 
 
 def good_enough(*, loop, params) -> Any:
-    """Ends the loop when the accuracy of this iteration suffices."""
+    """Ends the loop when the accuracy of this iteration is high enough."""
     accuracy = loop.result["accuracy"]
     return airflow.sdk.LoopDecision(accuracy >= params["accuracy"], reason=f"accuracy {accuracy:.1%}")
 
@@ -43,11 +44,11 @@ def good_enough(*, loop, params) -> Any:
     doc_md=__doc__,
 )
 def digits_until_good() -> None:
-    """The DAG."""
+    """Defines the DAG."""
 
     @task
     def prepare() -> str:
-        """Writes the data and returns its directory."""
+        """Writes the data, and returns the directory of the data."""
         from digits.model import write_digits
 
         write_digits(home() / "digits.npz")
@@ -55,7 +56,7 @@ def digits_until_good() -> None:
 
     @task_group
     def attempts(directory: str) -> None:
-        """One iteration; each is a run of its own, with its own page, retries and checkpoints."""
+        """Defines one iteration. Each iteration is a separate run with its own page, retries and checkpoints."""
         DistributedTrainOperator(
             task_id="train",
             framework="torch",
@@ -75,11 +76,14 @@ def digits_until_good() -> None:
 
     prepared = prepare()
     loop = attempts.partial(directory=prepared).loop(max_iterations=6, until=good_enough)
-    prepared >> loop  # Airflow 3.4.0 does not derive this from the argument of a loop
+    prepared >> loop  # Airflow 3.4.0 does not derive this dependency from the argument of the loop
 
     @task
     def report(results: list[dict[str, Any]]) -> str:
-        """Returns how often the model was trained; outside of the loop, the output of `train` has all iterations."""
+        """Returns the accuracies of all iterations.
+
+        Outside of the loop, the output of `train` is the list of the results of all iterations.
+        """
         steps = ", ".join(f"{result['accuracy']:.1%}" for result in results)
         return f"{len(results)} iterations: {steps}"
 

@@ -1,21 +1,21 @@
-"""A custom component that runs on two nodes with two processes each.
+"""Run a custom component on two nodes with two processes each.
 
 python pipelines/distribute_component.py HOME
 """
 
-# KFP evaluates annotations, so they must not be strings: no `from __future__ import annotations`.
+# KFP evaluates annotations, so they must not be strings. Do not add `from __future__ import annotations` here.
 import sys
 from pathlib import Path
 
-from digits_retrain import CODE, IMAGE, prepare
-from kfp import dsl, local
+from digits_retrain import CODE, IMAGE, VOLUME, prepare
+from kfp import dsl, kubernetes, local
 
 from stepset_kfp import distribute
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False, embedded_artifact_path=str(CODE))
 def mean_image(data: str, metrics: dsl.Output[dsl.Metrics]) -> float:
-    """The mean brightness of the training digits; each rank sums its share."""
+    """Returns the mean brightness of the training digits. Each rank adds up its part of the pixels."""
     from pathlib import Path
 
     import torch.distributed as dist
@@ -31,15 +31,16 @@ def mean_image(data: str, metrics: dsl.Output[dsl.Metrics]) -> float:
     return mine.item() / pixels.numel()
 
 
-mean_image_of_many = distribute(mean_image, num_nodes=2, procs_per_node=2, log_ranks="all")
+mean_image_of_many = distribute(mean_image, num_nodes=2, procs_per_node=2, log_ranks="all", shared_dir=VOLUME)
 
 
 @dsl.pipeline(name="distribute-component")
-def distribute_component(home: str):
-    """The pipeline."""
+def distribute_component(home: str = VOLUME, claim: str = "digits"):
+    """Writes the data, and computes the mean brightness on two nodes."""
     prepared = prepare(home=home, run=dsl.PIPELINE_JOB_ID_PLACEHOLDER)
     prepared.set_caching_options(False)
-    mean_image_of_many(data=prepared.outputs["data"])
+    kubernetes.mount_pvc(prepared, claim, VOLUME)
+    kubernetes.mount_pvc(mean_image_of_many(data=prepared.outputs["data"]), claim, VOLUME)
 
 
 if __name__ == "__main__":

@@ -206,8 +206,8 @@ def _entry(kind: str) -> st.SearchStrategy[JobFile]:
     module = st.builds(lambda s: {"module": s}, st.sampled_from(["train", "pkg.train"]))
     function = st.just({"function": "print('trained')\n"})
     command = st.builds(
-        lambda head, rest: {"command": [head, *rest]},
-        st.sampled_from(["python", "python3", "torchrun", "mpirun", "/usr/bin/python3"]),
+        lambda head, rest: {"command": [*head.split(), *rest]},
+        st.sampled_from(["python launch.py", "/usr/bin/python3 -m pkg.launch", "torchrun", "mpirun", "./train"]),
         st.lists(st.one_of(WORDS, st.integers()), max_size=3),
     )
     if kind == "torchtune":
@@ -235,6 +235,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
         "image": st.just("registry.example/train:1"),
         "code": st.sampled_from(["src", ".", "../lib"]),
         "args": st.lists(st.one_of(WORDS, st.integers(), st.floats(0, 1)), max_size=4),
+        "requirements": st.lists(st.sampled_from(["einops", "rich>=13,<15", "a[b]; python_version < '4'"]), max_size=2),
         "env": envs(RESERVED[kind]),
         "resources_per_node": resources(),
         "storage": st.lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LIMIT = 90.0
+LIMIT = 300.0
 """Seconds after which a condition counts as never true, on a busy machine."""
 
 STARTS_WITHIN = 600.0

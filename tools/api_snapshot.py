@@ -1,6 +1,7 @@
-"""Writes docs/api/PACKAGE.txt: the public names of the packages, with signatures, fields and defaults.
+"""Writes docs/api/PACKAGE.txt, which lists the public names of a package with their signatures, fields and defaults.
 
-`make docs` runs it; tests run it with `--check`, so that a change of the public API appears in the diff of a commit.
+`make docs` runs this program. Tests run it with `--check`, and fail if a file does not match the code. Therefore every
+change of the public API appears in the diff of a commit.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ def snapshot(module: ModuleType) -> str:
     """Returns one block of lines for each name in the module's `__all__`, sorted by name.
 
     Raises:
-        ValueError: a default value's text contains a memory address.
+        ValueError: the text of a default value contains a memory address.
     """
-    blocks = ["\n".join(_lines(f"{module.__name__}.{name}", getattr(module, name))) for name in sorted(module.__all__)]
+    blocks = [
+        "\n".join(lines_of(f"{module.__name__}.{name}", getattr(module, name))) for name in sorted(module.__all__)
+    ]
     text = "\n\n".join(blocks) + "\n"
     if " at 0x" in text:
         line = text.split(" at 0x")[0].splitlines()[-1]
@@ -39,14 +42,15 @@ def snapshot(module: ModuleType) -> str:
 
 
 def differences(expected: str, actual: str, name: str) -> str:
-    """Returns a unified diff; empty if the texts are equal."""
+    """Returns a unified diff of two texts. The diff is empty if the texts are equal."""
     lines = difflib.unified_diff(
         expected.splitlines(keepends=True), actual.splitlines(keepends=True), name, f"{name} (now)"
     )
     return "".join(lines)
 
 
-def _lines(name: str, value: Any) -> Iterator[str]:
+def lines_of(name: str, value: Any) -> Iterator[str]:
+    """Yields the lines of one public name: its signature, and the fields and methods of a class."""
     match value:
         case ModuleType():
             yield f"module {name}"
@@ -58,19 +62,8 @@ def _lines(name: str, value: Any) -> Iterator[str]:
             yield f"type {name} = {' | '.join(_type_name(part) for part in get_args(value))}"
         case FunctionType():
             yield from _function("", name, value)
-        case _ if hasattr(value, "component_spec"):
-            yield from _component(name, value.component_spec)
         case _:
             yield f"{name}: {type(value).__name__}"
-
-
-def _component(name: str, spec: Any) -> Iterator[str]:
-    """Yields the inputs and outputs of a component of Kubeflow Pipelines, with KFP's types."""
-    yield f"component {name}"
-    for input_name, given in sorted((spec.inputs or {}).items()):
-        yield f"    input {input_name}: {given.type}{f' = {given.default!r}' if given.optional else ''}"
-    for output_name, given in sorted((spec.outputs or {}).items()):
-        yield f"    output {output_name}: {given.type}"
 
 
 def _class(name: str, cls: type) -> Iterator[str]:
@@ -82,6 +75,10 @@ def _class(name: str, cls: type) -> Iterator[str]:
         for field in fields(cls):
             default = field.default if field.default_factory is MISSING else field.default_factory
             yield f"    {field.name}: {_annotation(field.type)}{_default(default, MISSING)}"
+    elif fields_of_tuple := _tuple_fields(cls):
+        for field_name in fields_of_tuple:
+            default = getattr(cls, "_field_defaults", {}).get(field_name, MISSING)
+            yield f"    {field_name}: {_written_annotation(cls, field_name)}{_default(default, MISSING)}"
     elif issubclass(cls, BaseModel):
         for field_name, model_field in cls.model_fields.items():
             default = MISSING if model_field.is_required() else model_field.default_factory or model_field.default
@@ -91,13 +88,19 @@ def _class(name: str, cls: type) -> Iterator[str]:
     yield from _members(cls)
 
 
+def _tuple_fields(cls: type) -> tuple[str, ...]:
+    """Returns the names of the fields of a named tuple. Returns an empty tuple for any other class."""
+    found: tuple[str, ...] = getattr(cls, "_fields", ()) if issubclass(cls, tuple) else ()
+    return found
+
+
 def _members(cls: type) -> Iterator[str]:
-    """Yields the methods, properties and constants that the packages define, without those of other base classes."""
+    """Yields the methods, properties and constants of a class. Members that other packages define are omitted."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.split(".")[0] in PACKAGES:
             found |= vars(base)
-    known = {*getattr(cls, "__dataclass_fields__", ()), *getattr(cls, "__members__", ())}
+    known = {*getattr(cls, "__dataclass_fields__", ()), *getattr(cls, "__members__", ()), *_tuple_fields(cls)}
     for name, member in sorted(found.items()):
         if name.startswith("_") or name in known or name.startswith("model_"):
             continue
@@ -115,7 +118,7 @@ def _members(cls: type) -> Iterator[str]:
 
 
 def _function(prefix: str, name: str, function: Callable[..., Any]) -> Iterator[str]:
-    """Yields the signature, then the keys that `**kwargs: Unpack[...]` accepts."""
+    """Yields the signature of a function, and then the keys that `**kwargs: Unpack[...]` accepts."""
     signature = inspect.signature(function)
     parameters: list[str] = []
     keys: list[str] = []
@@ -142,7 +145,7 @@ def _function(prefix: str, name: str, function: Callable[..., Any]) -> Iterator[
 
 
 def _written_annotation(cls: type, name: str) -> str:
-    """Returns the annotation of a field as written in the source."""
+    """Returns the annotation of a field as it is written in the source code."""
     return next(_annotation(found[name]) for base in cls.__mro__ if name in (found := inspect.get_annotations(base)))
 
 
@@ -167,7 +170,7 @@ def _value(value: Any) -> str:
 
 
 def main(argv: Sequence[str] | None = None, pages: Path = PAGES) -> int:
-    """Writes or checks the snapshots; returns the exit code."""
+    """Writes or checks the snapshots, and returns the exit code."""
     parser = argparse.ArgumentParser(description="Writes docs/api/PACKAGE.txt, the public API of the packages.")
     parser.add_argument("--package", action="append", choices=PACKAGES, help="may be repeated; default: stepset")
     parser.add_argument("--check", action="store_true", help="fail with a diff if a file is not current")

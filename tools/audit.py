@@ -1,10 +1,10 @@
 """Checks the packages of lock files for known vulnerabilities, with pip-audit and OSV (`make audit`).
 
-pip-audit leaves out requirements whose marker does not hold on this machine. It also reports success if it has skipped
-a package. This program therefore removes the markers, and fails if the report does not contain every package. OSV does
-not reject unknown names: it reports no vulnerabilities for a package that it does not know.
+pip-audit ignores requirements whose marker does not apply to this machine. pip-audit also reports success if it has
+skipped a package. Therefore this program removes the markers, and fails if a package is missing in the report. OSV does
+not reject unknown package names. For an unknown package, OSV reports no vulnerabilities.
 
-Exit codes: 0 no known vulnerability, 1 at least one, 2 a package could not be audited.
+Exit codes: 0 if no vulnerability is known, 1 if at least one is known, 2 if a package could not be audited.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _HASH = re.compile(r"\s+--hash=sha256:[0-9a-f]{64}\s*\\?")
 
 
 class AuditError(Exception):
-    """A package could not be audited; the message is one line."""
+    """A package could not be audited. The message has one line."""
 
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """A package of a lock file, with the name in the canonical form of PyPI."""
+    """A package of a lock file. Its name has the canonical form of PyPI."""
 
     name: str
     version: str
 
     @property
     def requirement(self) -> str:
-        """The requirement that only this version fulfils."""
+        """The requirement for exactly this version of the package."""
         return f"{self.name}=={self.version}"
 
 
 def read_lock(path: Path) -> Iterator[Package]:
-    """Yields the packages of a lock file; raises AuditError for a line that pins no version, such as a URL."""
+    """Yields the packages of a lock file. Raises AuditError if a line contains no version, for example a URL."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#") or _HASH.fullmatch(line):
             continue
@@ -55,12 +55,15 @@ def read_lock(path: Path) -> Iterator[Package]:
 
 
 def canonical(name: str) -> str:
-    """Returns a package's name as PyPI compares it (PEP 503)."""
+    """Returns a package's name in the canonical form, in which PyPI compares names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def rounds(packages: Iterable[Package]) -> list[list[Package]]:
-    """Distributes packages so that each round has one version of a name: pip-audit rejects two of them."""
+    """Distributes packages over several rounds. Each round contains at most one version of a package.
+
+    pip-audit rejects a list that contains two versions of a package.
+    """
     found: list[dict[str, Package]] = []
     for package in sorted(packages):
         place = next((each for each in found if package.name not in each), None)
@@ -71,7 +74,10 @@ def rounds(packages: Iterable[Package]) -> list[list[Package]]:
 
 
 def audit(packages: Sequence[Package], service: str, timeout: int) -> dict[Package, list[str]]:
-    """Returns the vulnerabilities of each package; raises AuditError if the service does not report on all of them."""
+    """Returns the known vulnerabilities of each package.
+
+    Raises AuditError if the report of the service does not contain all packages.
+    """
     with tempfile.TemporaryDirectory() as directory:
         requirements = Path(directory, "requirements.txt")
         requirements.write_text("".join(f"{each.requirement}\n" for each in packages))
@@ -103,7 +109,7 @@ def _described(found: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Audits the lock files of the command line; returns the exit code."""
+    """Audits the lock files that the command line lists, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("locks", nargs="+", type=Path)
     parser.add_argument("--service", default=OSV, help="URL of OSV's query API; default: %(default)s")

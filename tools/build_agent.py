@@ -1,9 +1,12 @@
-"""Builds src/stepset/agent/built/agent.py, the one file that runs in pods, from the package src/stepset/agent.
+"""Builds src/stepset/agent/built/agent.py, the single file that runs in pods, from the package src/stepset/agent.
 
-`make agent` writes the file, `make lint` checks that it is current (`--check`). Docstrings, comments, annotations and
-the spaces that Python does not need are left out, and local variables have short names; every line keeps its number.
-The sources are compressed (zlib) and written as text (base 91), which the first lines of the file decode. Compressors
-differ between machines, so the check compares the decoded text.
+`make agent` writes the file. `make lint` checks with `--check` that the file matches the package.
+
+The built file contains no docstrings, comments, annotations or unnecessary spaces. Local variables and private names
+are replaced by short names. Every line keeps its number.
+
+The sources are compressed with zlib and encoded in base 91. The first lines of the file decode the sources. Compressors
+differ between machines. Therefore the check compares the decoded sources.
 """
 
 from __future__ import annotations
@@ -16,36 +19,41 @@ import string
 import sys
 import tokenize
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PACKAGE = Path(__file__).parents[1] / "src" / "stepset" / "agent"
 BUILT = PACKAGE / "built" / "agent.py"
 
 _FIRST = 36
-"""The digits 0 to 90 are the characters from `$` to `~`, but `!` stands for `$` and `#` for the backslash: tools that
-replace `${NAME}` or `$(NAME)` in manifests must not find either. Two digits are 13 bits. The built file subtracts 3312,
-which is 36 in each of the two digits."""
+"""The code of the character that represents the digit 0.
+
+The digits 0 to 90 are the characters from `$` to `~`. However, `!` is written instead of `$`, and `#` instead of the
+backslash, because some tools replace `${NAME}` or `$(NAME)` in manifests. Two digits represent 13 bits. The built file
+subtracts 3312, because the code of each of the two characters is 36 larger than its digit."""
 
 _ORDER = (
     *("stopping", "pod", "children", "rsh", "signals", "launch", "diagnosis", "command_line", "config", "errors"),
     *("rank", "setup", "process", "peers", "lines", "events", "loop", "bundle", "redact"),
 )
-"""The order of the modules in which they compress best: deflate finds repetitions within 32 KiB. Others follow."""
+"""The first modules of the file, in the order in which they compress best. All other modules follow.
+
+The order matters because deflate finds repetitions only within 32 KiB."""
 
 _IN_WORD = re.compile(r"\w")
 """Matches a character that continues a name, a number or the prefix of a string."""
 
-# The agent is process 1 of its container, and the kernel discards signals for which process 1 has no handler. Signals
-# that arrive while the agent starts are therefore blocked until its event loop handles them.
+# The agent is process 1 of its container. The kernel discards a signal if process 1 has no handler for the signal.
+# Therefore SIGTERM, SIGINT and SIGHUP are blocked until the event loop of the agent can handle these signals.
 _START = r"""#!/usr/bin/env python3
-# Built by tools/build_agent.py from src/stepset/agent; do not edit.
-import marshal,sys
+# Built from src/stepset/agent; do not edit.
+import marshal,os,sys
 if sys.argv[1:2]==["run"]:
  try:import _signal as signal
  except ImportError:import signal
- signal.pthread_sigmask(signal.SIG_BLOCK,(signal.SIGTERM,signal.SIGINT,signal.SIGHUP))
+ signal.pthread_sigmask(signal.SIG_BLOCK,(15,2,1))
 def read(found={}):
  if not found:
   import zlib
@@ -56,22 +64,20 @@ def read(found={}):
  return found
 TEXT="@"
 codes=b""
-codes=codes and marshal.loads(codes)
-name="stepset.agent.bundle"
+codes=codes and marshal.loads(codes);name="stepset.agent.bundle"
 exec(marshal.loads(codes[name])if codes else compile(read()[name],"stepset/agent/bundle.py","exec"))
 bundle=install(__file__,read,codes)
 from stepset.agent.command_line import main
-import os
 os._exit(main(sys.argv[1:],bundle))
 """
 
 
 class BuildError(Exception):
-    """A module of the agent that cannot be built."""
+    """A module of the agent cannot be built."""
 
 
 class _Edit(NamedTuple):
-    """A replacement of a range of a source; lines count from 1, columns from 0."""
+    """A replacement of a part of a module's source. The first line is 1, and the first column is 0."""
 
     line: int
     column: int
@@ -81,26 +87,26 @@ class _Edit(NamedTuple):
 
 
 def build(package: Path = PACKAGE) -> str:
-    """Returns the built file.
+    """Returns the text of the built file.
 
     Args:
         package: the directory of the agent's modules.
 
     Raises:
-        BuildError: a module is not Python 3.8, or contains what the build does not support.
+        BuildError: a module is not valid in Python 3.8, or contains code that the build does not support.
     """
     return _START.replace("@", encode("\0".join(part for item in read_package(package).items() for part in item)))
 
 
 def read_package(package: Path) -> dict[str, str]:
-    """Returns the stripped source of each module by its name."""
+    """Returns a mapping from the name of each module to its source after `strip`."""
     found = {path.stem: path for path in sorted(package.glob("*.py")) if path.stem != "__init__"}
     paths = [found.pop(name) for name in _ORDER if name in found] + [*found.values()]
     return {f"stepset.agent.{path.stem}": strip(path.read_text(encoding="utf-8"), path.name) for path in paths}
 
 
 def is_current(built: str, package: Path = PACKAGE) -> bool:
-    """Returns whether a built file contains the current modules and the current first lines.
+    """Returns whether a built file consists of `_START` and the current modules.
 
     Args:
         built: the text of the file.
@@ -118,15 +124,17 @@ def is_current(built: str, package: Path = PACKAGE) -> bool:
 
 
 def encode(text: str, compressor: zlib._Compress | None = None) -> str:
-    """Compresses a text and writes it with 91 digits, without quotes, backslashes and dollar signs.
+    """Compresses a text, and returns the result encoded in base 91.
+
+    The returned text contains no quotes, no backslashes and no dollar signs.
 
     Args:
         text: the text.
-        compressor: a compressor without header; default: the strongest one, zopfli if it is installed.
+        compressor: a compressor that writes no header. Default: zopfli if it is installed, and otherwise zlib.
     """
     data = _compressed(text.encode()) if compressor is None else compressor.compress(text.encode()) + compressor.flush()
     pairs = -(-8 * len(data) // 13)
-    data += bytes(13 * pairs // 8 - len(data))  # as many bytes as `decode` makes of the digits
+    data += bytes(13 * pairs // 8 - len(data))  # `decode` returns this number of bytes
     bits = f"{int.from_bytes(data, 'big'):0{13 * pairs}b}"
     numbers = [int(bits[at : at + 13], 2) for at in range(0, len(bits), 13)]
     digits = bytes(_FIRST + digit for number in numbers for digit in divmod(number, 91))
@@ -143,18 +151,20 @@ def _compressed(data: bytes) -> bytes:
 
 
 def decode(text: str) -> str:
-    """Returns the text that `encode` encoded, as the built file does."""
+    """Returns the text that `encode` has encoded. The built file uses the same algorithm."""
     digits = iter(text.replace("!", "$").replace("#", "\\").encode())
     bits = "".join(f"{(a - _FIRST) * 91 + b - _FIRST:013b}" for a, b in zip(digits, digits, strict=True))
     return zlib.decompress(int(bits, 2).to_bytes(len(bits) // 8, "big"), -15).decode()
 
 
 def strip(source: str, name: str) -> str:
-    """Returns a module without docstrings, comments, annotations and their imports; each line keeps its number.
+    """Returns the source of a module without docstrings, comments, annotations and the imports for annotations.
+
+    Each line keeps its number.
 
     Args:
-        source: the module.
-        name: its file name, for errors.
+        source: the source of the module.
+        name: the file name of the module, for error messages.
 
     Raises:
         BuildError: see `build`.
@@ -165,8 +175,10 @@ def strip(source: str, name: str) -> str:
         tree = ast.parse(source, name)
     except SyntaxError as error:
         raise BuildError(f"{name}: line {error.lineno}: {error.msg}") from error
-    short = {node: new for function in _functions(tree) for node, new in _short_names(function)}
-    renamed = {_Edit(*_start(node), *_end(node), new) for node, new in short.items()}
+    local = {node: new for function in _functions(tree) for node, new in _short_names(function)}
+    private = _short_private_names(tree, {*re.findall(r"\w+", source), *local.values()})
+    renamed = {_Edit(*_start(node), *_end(node), new) for node, new in local.items()}
+    renamed |= set(_renamed_private(tree, private))
     lines = source.split("\n")
     for edit in sorted({*_comments(source), *_unused(tree, source), *renamed}, reverse=True):
         start, rest = lines[edit.line - 1][: edit.column], lines[edit.end_line - 1][edit.end_column :]
@@ -179,13 +191,16 @@ def strip(source: str, name: str) -> str:
     except SyntaxError as error:
         raise BuildError(f"{name}: line {error.lineno}: not Python 3.8: {error.msg}") from error
     # Some versions of Python report wrong positions in f-strings.
-    if [node.id for node in _used_names(result)] != [short.get(node, node.id) for node in _used_names(tree)]:
-        raise BuildError(f"{name}: a local variable in an f-string cannot be renamed; use a simpler expression")
+    if _words(result) != _words(tree, {node: private.get(word, word) for node, word in _worded(tree)} | local):
+        raise BuildError(f"{name}: a name in an f-string cannot be renamed; use a simpler expression")
     return stripped
 
 
 def _without_spaces(source: str) -> str:
-    """Returns a module with one space for a level of indentation, and between tokens only where Python needs one."""
+    """Returns the source of a module with as few spaces as possible.
+
+    Each level of indentation has one space. Two tokens are separated by a space only if Python needs it.
+    """
     lines = [""] * (source.count("\n") + 1)
     last: tokenize.TokenInfo | None = None
     level = 0
@@ -206,7 +221,7 @@ def _without_spaces(source: str) -> str:
 
 
 def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
-    """The tokens of a module; an f-string is one token, as before Python 3.12."""
+    """Yields the tokens of a module. An f-string is a single token, as in Python versions before 3.12."""
     started: list[tuple[int, int]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         kind = tokenize.tok_name[token.type]
@@ -228,7 +243,7 @@ def _comments(source: str) -> Iterator[_Edit]:
 
 
 def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
-    """Yields the parts of a module that have no effect when it runs."""
+    """Yields the parts of a module that have no effect when the module runs."""
     used = {node.id for node in _used_names(tree)}
     for node in ast.walk(tree):
         for body in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
@@ -245,14 +260,17 @@ def _unused(tree: ast.Module, source: str) -> Iterator[_Edit]:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    """The functions of a module and the methods of its classes."""
+    """Yields the functions of a module and the methods of its classes."""
     classes = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
     for body in (tree.body, *classes):
         yield from (node for node in body if isinstance(node, ast.FunctionDef))
 
 
 def _short_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Name, str]]:
-    """Short names for a function's local variables; not for parameters, which callers may name."""
+    """Yields the occurrences of a function's local variables with their short names.
+
+    Parameters keep their names, because callers may pass them by name.
+    """
     names = [node for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
     fixed = set(_fixed_names(function))
     taken = fixed | {node.id for node in names}
@@ -264,8 +282,51 @@ def _short_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Name, str]]:
     yield from ((node, new[node.id]) for node in names if node.id in new)
 
 
+def _short_private_names(tree: ast.Module, taken: set[str]) -> dict[str, str]:
+    """Returns short names for the attributes and constants whose names begin with an underscore.
+
+    Only the module that defines these attributes and constants uses them. Functions and classes keep their names,
+    because tracebacks contain these names.
+
+    Args:
+        tree: the syntax tree of the module.
+        taken: names that the module already uses.
+    """
+    defined = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node)}
+    defined |= {word for node, word in _worded(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    fixed = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    fixed |= {word for node in ast.walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for word in node.names}
+    uses = Counter(word for _, word in _worded(tree) if word in defined - fixed and re.match(r"_[a-zA-Z]\w", word))
+    letters = string.ascii_uppercase + string.ascii_lowercase
+    unused = (name for name in (*string.ascii_uppercase, *(f"_{letter}" for letter in letters)) if name not in taken)
+    return {word: next(unused, word) for word, _ in uses.most_common()}
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _renamed_private(tree: ast.Module, new: dict[str, str]) -> Iterator[_Edit]:
+    for node, word in _worded(tree):
+        if word in new:
+            line, end = _end(node)
+            yield _Edit(line, end - len(word), line, end, new[word])
+
+
+def _worded(tree: ast.Module) -> Iterator[tuple[ast.Name | ast.Attribute, str]]:
+    """Yields each name node and attribute node of a module with its identifier. Nodes in annotations are omitted."""
+    outside = _annotated(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and node not in outside:
+            yield node, node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _words(tree: ast.Module, new: Mapping[Any, str] | None = None) -> list[str]:
+    return [(new or {}).get(node, word) for node, word in _worded(tree)]
+
+
 def _fixed_names(function: ast.FunctionDef) -> Iterator[str]:
-    """The names in a function that are not plain local variables."""
+    """Yields the names in a function that are not ordinary local variables."""
     for node in ast.walk(function):
         if isinstance(node, ast.arg):
             yield node.arg
@@ -278,10 +339,15 @@ def _fixed_names(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _used_names(tree: ast.Module) -> list[ast.Name]:
-    """The names in a module outside annotations."""
-    annotations = [getattr(node, field, None) for node in ast.walk(tree) for field in ("annotation", "returns")]
-    unused = {node for annotation in annotations if annotation for node in ast.walk(annotation)}
+    """Returns the name nodes of a module. Nodes in annotations are omitted."""
+    unused = _annotated(tree)
     return [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in unused]
+
+
+def _annotated(tree: ast.Module) -> set[ast.AST]:
+    """Returns the nodes that belong to annotations."""
+    annotations = [getattr(node, field, None) for node in ast.walk(tree) for field in ("annotation", "returns")]
+    return {node for annotation in annotations if annotation for node in ast.walk(annotation)}
 
 
 def _unused_statements(body: list[ast.stmt], used: set[str]) -> Iterator[_Edit]:
@@ -309,7 +375,7 @@ def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Writes or checks the built file; returns the exit code."""
+    """Writes or checks the built file, and returns the exit code."""
     parser = argparse.ArgumentParser(description="Builds src/stepset/agent/built/agent.py.")
     parser.add_argument("--check", action="store_true", help="fail if the file is not what the build would write")
     current = BUILT.exists() and is_current(BUILT.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Fails if a text of the repository contains a word that its prose rules exclude (CONTRIBUTING.md).
+"""Fails if a text of the repository contains a word that the rules for prose in CONTRIBUTING.md exclude.
 
-Each of these words hides who acts, or what happens. Identifiers that contain one are rejected, too.
+A sentence with such a word does not state who acts or what happens. Identifiers that contain such a word are rejected.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ WORDS = {
     "mended": "fixed",
     "mends": "fixes",
 }
-"""Excluded words, in lower case, and what to write instead."""
+"""The excluded words in lower case. The values state what to write instead."""
 PHRASES = {
     "comes back": "returns",
     "come back": "return",
     "came back": "returned",
     "goes on with": "continues",
 }
-"""Excluded sequences of words."""
+"""The excluded sequences of words. The values state what to write instead."""
 ALLOWED = {("tests/cluster/testbed/image.py", "nobody"): "an account in /etc/passwd"}
-"""Words that are proper names in a file."""
+"""The excluded words that a file may contain. The values state the reason."""
 SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".html", ".js", ".css", ".sh", "")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PHRASE = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
@@ -67,7 +67,7 @@ def files(root: Path) -> Iterator[str]:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Prints the problems of the given files, or of all; returns 1 if there are any."""
+    """Prints the problems of the given files, or of all tracked texts. Returns 1 if there are problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: every tracked text")
     root = Path(__file__).resolve().parents[1]

@@ -1,7 +1,7 @@
-"""Compiles the modules that the tests and demos import, once, so that no process has to compile them again.
+"""Compiles the modules that the tests and demos import. Then no test process has to compile these modules.
 
-The Makefile runs it with the Python of a newly installed environment. The argument is a directory that keeps the
-compiled files for the next checkout. Compiling the whole environment would take four times as long.
+The Makefile runs this program with the Python of a newly installed environment. The argument is a directory in which
+the compiled files are stored for the next checkout. Compiling the whole environment would take four times as long.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ USED = (
     "torch._dynamo",
     "torch._inductor.compile_fx",
     "torch.distributed.fsdp",
+    "accelerate",
+    "lightning",
+    "transformers.trainer",
     "deepspeed",
     "deepspeed.runtime.zero.muon.original_muon",
     "torchtune._cli.tune",
@@ -48,20 +51,23 @@ USED = (
     "hypothesis.strategies",
     "xdist.workermanage",
 )
-"""Modules that an environment does not have are ignored."""
+"""The modules to import. A module that is not installed in the environment is ignored."""
 
 SITE = Path(sysconfig.get_path("purelib"))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Unpacks the archive of an equal environment, if it exists; else compiles the modules and writes the archive."""
+    """Unpacks an archive that contains the compiled files of an identical environment.
+
+    If there is no such archive, compiles the modules and writes the archive.
+    """
     (directory,) = arguments
     name = f"{Path(sys.prefix).name}-{platform.python_version()}"
     kept = Path(directory, f"{name}-{_key()}.tar")
     if kept.exists() and not subprocess.run(["tar", "-xf", kept, "-C", SITE]).returncode and _is_current():
         return
     _import_all()
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # the files are compiled again next time
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # the next checkout compiles the files again
         kept.parent.mkdir(parents=True, exist_ok=True)
         for older in kept.parent.glob(f"{name}-*"):
             older.unlink()
@@ -69,14 +75,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _key() -> str:
-    """Returns a hash of all that the compiled files depend on: the Python, the installed packages, and USED."""
+    """Returns a hash of the Python version, the installed packages, and USED. They determine the compiled files."""
     installed = sorted(path.name for path in SITE.glob("*.dist-info"))
     text = "\n".join([sys.version, Path(__file__).read_text(), *installed])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _is_current() -> bool:
-    """Returns whether the compiled files belong to the sources, by the sources' modification times, as Python does."""
+    """Returns whether the compiled files match the sources. Compares modification times, as Python does."""
     compiled = sorted(SITE.rglob(f"__pycache__/*.{sys.implementation.cache_tag}.pyc"))
     some = {path: Path(importlib.util.source_from_cache(path)) for path in compiled[:: len(compiled) // 20 + 1]}
     return bool(some) and all(
@@ -96,7 +102,7 @@ def _import_all() -> None:
 
 
 def _keep(kept: Path) -> None:
-    """Writes all compiled files to an archive, atomically."""
+    """Writes all compiled files to an archive. The archive is replaced atomically."""
     found = "\n".join(str(path.relative_to(SITE)) for path in SITE.rglob("__pycache__"))
     new = kept.with_suffix(f".{os.getpid()}")
     subprocess.run(["tar", "-cf", new, "-C", SITE, "-T", "-"], input=found, text=True, check=True)

@@ -1,6 +1,6 @@
-"""Writes docs/airflow-examples.md: the source of the example DAGs. `make docs` runs it.
+"""Writes docs/airflow-examples.md, which contains the source code of the example DAGs. `make docs` runs this file.
 
-A test compares the page with the output.
+A test compares the page with the result of `page`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ PAGE = ROOT / "docs" / "airflow-examples.md"
 DAGS = ROOT / "dags"
 _HEAD = """# Example DAGs
 
-`tools/dag_docs.py` writes this page from [dags/](../dags); a test runs each DAG. [Airflow](airflow.md) describes
-the parameters.
+`tools/dag_docs.py` writes this page from the files in `dags/`. A test runs each DAG. [Airflow](airflow.md) describes
+the parameters of the operator.
 """
 _SCRIPT = DAGS / "digits" / "train.py"
 
 
 def page() -> str:
-    """Returns the page: a section for each DAG file, and one for the script that most of them run."""
+    """Returns the text of the page.
+
+    The page has a section for each DAG file, and a section for the script that most DAGs run.
+    """
     sections = [_section(path) for path in (*sorted(DAGS.glob("*.py")), _SCRIPT)]
     return "\n".join([_HEAD, *sections])
 

@@ -1,7 +1,8 @@
 """`make demo`: retrains the digits classifier of dags/digits_retrain.py twice through Airflow, on this machine.
 
-Airflow and the DAG write all files to demo-out/, which is recreated. The first run starts from random weights, the
-second from the model that the first promoted. The exit code is 1 if a run fails or its model is not good enough.
+Airflow and the DAG write all files to demo-out/. If this directory exists, it is deleted first. The first run starts
+from random weights. The second run starts from the model that the first run has promoted. The exit code is 1 if a run
+fails or its model is not good enough.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ GOOD_ENOUGH = 0.95
 
 
 def main() -> int:
-    """Runs the demo; returns the exit code."""
+    """Runs the demo and returns the exit code."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     configure_airflow()
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def verdict(retrainings: list[Retraining]) -> int:
-    """Returns the exit code: 0 if the model of every run is good enough, else 1."""
+    """Returns the exit code, which is 0 if the model of every run is good enough, and 1 otherwise."""
     poor = [r for r in retrainings if r.accuracy <= GOOD_ENOUGH]
     for r in poor:
         print(
@@ -60,8 +61,8 @@ def verdict(retrainings: list[Retraining]) -> int:
 
 
 def configure_airflow() -> None:
-    """Configures a new Airflow for this process. Call it before Airflow is imported."""
-    # The settings of another Airflow of this user, such as its database, must not apply to this one.
+    """Configures a new Airflow for this process. This function must be called before Airflow is imported."""
+    # The user may have another Airflow. Its settings, such as its database, must not apply to this Airflow.
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "STEPSET_"))]:
         del os.environ[name]
     os.environ.update(
@@ -77,7 +78,7 @@ def configure_airflow() -> None:
 
 
 def migrate(log: Path) -> bool:
-    """Creates Airflow's database, with the output in `log`; returns whether that succeeded."""
+    """Creates Airflow's database and returns whether this succeeded. Writes the output to the file `log`."""
     log.parent.mkdir(parents=True)
     with log.open("wb") as file:
         done = subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], stdout=file, stderr=file)
@@ -88,7 +89,7 @@ def migrate(log: Path) -> bool:
 
 
 def retrain(number: int) -> Retraining | None:
-    """Runs the DAG once with `dag.test()`; returns None if the run failed."""
+    """Runs the DAG once with `dag.test()` and returns its results, or None if the run has failed."""
     sys.path.insert(0, str(DAGS))
     from digits_retrain import retrain as dag
 

@@ -1,8 +1,8 @@
 """`make demo-kfp`: retrains the digits classifier of pipelines/digits_retrain.py twice with KFP's local runner.
 
-It needs neither a cluster nor Docker. All files are written to demo-out/kfp, which is recreated. The first run starts
-from random weights, the second from the model that the first promoted. The exit code is 1 if a run fails or its model
-is not good enough.
+The demo needs neither a cluster nor Docker. All files are written to demo-out/kfp. If this directory exists, it is
+deleted first. The first run starts from random weights. The second run starts from the model that the first run has
+promoted. The exit code is 1 if a run fails or its model is not good enough.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo-out" / "kfp"
 GOOD_ENOUGH = 0.95
 
-# KFP prints some sixty lines about the inputs of each step; only lines that match are shown.
+# KFP prints about sixty lines about the inputs of each step. Only lines that match this pattern are shown.
 _OURS = re.compile(r"^(stepset: |\[rank |\d+ digits|candidate |promoted: )|^Executing task|Traceback|Error")
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 class OurLines:
-    """A text stream that passes on the lines about the training."""
+    """A text stream that writes the lines about the training to another stream, and discards all other lines."""
 
     def __init__(self, out: Any) -> None:
         self._out, self._rest = out, ""
 
     def write(self, text: str) -> int:
-        """Passes on complete lines."""
+        """Writes the complete lines about the training to the other stream."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             line = _COLOUR.sub("", line).strip()
@@ -43,13 +43,13 @@ class OurLines:
         return len(text)
 
     def flush(self) -> None:
-        """Does nothing: `write` passes on a line when it is complete."""
+        """Does nothing, because `write` writes each line as soon as it is complete."""
 
 
 @contextmanager
 def only_our_lines() -> Iterator[None]:
     """Hides KFP's own lines on standard output."""
-    before, sys.stdout = sys.stdout, OurLines(sys.stdout)  # type: ignore[assignment]  # all that print needs
+    before, sys.stdout = sys.stdout, OurLines(sys.stdout)  # type: ignore[assignment]  # has what print needs
     try:
         yield
     finally:
@@ -57,7 +57,7 @@ def only_our_lines() -> Iterator[None]:
 
 
 def main() -> int:
-    """Runs the demo; returns the exit code."""
+    """Runs the demo and returns the exit code."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     os.environ["STEPSET_HOME"] = str(OUT / "stepset")
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def accuracy_of(made: Path) -> float:
-    """Returns the accuracy that the step `evaluate` measured."""
+    """Returns the accuracy that the step `evaluate` has measured."""
     output = json.loads((made / "evaluate" / "executor_output.json").read_text())
     return float(output["artifacts"]["metrics"]["artifacts"][0]["metadata"]["accuracy"])
 

@@ -1,4 +1,4 @@
-"""The summary that the demo prints at its end: a table, and a plot of loss and accuracy."""
+"""Creates the summary of a demo: a table of the runs, and a plot of loss and accuracy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Retraining:
     """One run of the DAG.
 
     Args:
-        number: 1 for the first.
+        number: the number of the run. The first run has the number 1.
         history: `loss` and `accuracy` after each epoch.
-        start: what the training started from.
-        before: test accuracy before the first epoch.
-        world_size: number of ranks.
-        accuracy, loss: on the test digits, as measured by the task `evaluate`.
+        start: a text that describes the weights from which the training started.
+        before: the accuracy on the test digits before the first epoch.
+        world_size: the number of ranks.
+        accuracy, loss: the results on the test digits, which the task `evaluate` has measured.
         promoted: whether the model was promoted.
-        seconds: duration of each task, by its name.
+        seconds: a mapping from the name of each task to its duration in seconds.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Retraining:
 
 
 def table(retrainings: list[Retraining]) -> None:
-    """Prints a row for each run."""
+    """Prints a table with one row for each run."""
     from rich.console import Console
     from rich.table import Table
 
@@ -52,7 +52,7 @@ def table(retrainings: list[Retraining]) -> None:
 
 
 def picture(retrainings: list[Retraining], path: Path, good_enough: float) -> Path:
-    """Plots training loss and test accuracy over the epochs of all runs; returns the path of the file."""
+    """Plots training loss and test accuracy over the epochs of all runs, and returns the path of the image."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,6 +1,7 @@
-"""Writes docs/job-file.md from the models: every field with its type, default and meaning. `make docs` runs it.
+"""Writes docs/job-file.md, which lists every field of the job file with its type, default and meaning.
 
-A test compares the page with the output.
+The text is generated from the pydantic models. `make docs` runs this program. A test fails if the page does not match
+the models.
 """
 
 from __future__ import annotations
@@ -26,19 +27,27 @@ EXAMPLE = PAGE.parent.parent / "examples" / "job.yaml"
 
 _INTRO = """# The job file
 
-A job is a YAML or JSON file, a Python mapping, or the parameters of an operator, with the same names everywhere.
-An unknown key is an error that names the nearest known one. `stepset validate JOB.yaml` checks a file, `stepset schema`
-prints its JSON Schema for your editor.
+You can write a job as a YAML or JSON file, as a Python mapping, or as the parameters of an operator. The field names
+are the same in all of these forms. If the job contains an unknown field, the error message contains the most similar
+field name.
+`stepset validate JOB.yaml` checks a file, and `stepset schema` prints the JSON Schema for your editor.
 
 ```yaml
 {example}```
 
-Durations are whole seconds or text such as `90s`, `30m`, `12h`, `1d12h`. Quantities are those of Kubernetes
-(`500m`, `4`, `16Gi`). In values of `env`, in `command` and in `args`, `$(NAME)` is replaced by the value of the
-variable NAME, as in Kubernetes, also in local runs.
+A duration is a whole number of seconds, or a string such as `90s`, `30m`, `12h` or `1d12h`. Quantities have the format
+of Kubernetes, such as `500m`, `4` or `16Gi`. In values of `env`, in `command` and in `args`, Kubernetes replaces
+`$(NAME)` with the value of the variable NAME. In local runs, stepset makes the same replacement.
 
-A value of `env`, `args`, `command`, a label or any other text field is the text in the file. A number or a boolean
-needs quotes there if YAML or JSON would change it, and is an error without them:
+YAML and JSON read some strings as numbers, booleans or dates. These strings may need quotes in the job file:
+
+- In `env` and `rdzv_conf`, a number or a boolean needs quotes only if YAML or JSON would change its spelling.
+- In `args` and `command`, a number needs quotes only if YAML or JSON would change its spelling. A boolean always needs
+  quotes.
+- In all other string fields, such as labels, every number and every boolean needs quotes.
+
+If the quotes are missing, stepset reports an error. The following table shows values whose spelling YAML or JSON would
+change:
 
 | in the file | YAML reads | write |
 |---|---|---|
@@ -49,60 +58,83 @@ needs quotes there if YAML or JSON would change it, and is an error without them
 | `yes`, `on`, `True` | true | `"yes"` |
 | `2026-11-25` | a date | `"2026-11-25"` |
 | `1e3` in JSON | 1000.0 | `"1e3"` |
-| `8`, `0.5`, `1e3` in YAML | the same text | unchanged |
+| `8`, `0.5`, `1e3` in YAML | a number with the same spelling | no quotes are needed |
 
-On a command line the quotes must reach stepset: `--set 'env.VERSION="1.10"'`, or `--env VERSION=1.10`. A field that is
-a number, such as `num_nodes`, takes no octal number and no base 60. `command` and `args` must be lists; the error for a
-text shows the list to write instead.
+On a command line, protect the quotes from the shell, for example `--set 'env.VERSION="1.10"'`. The option
+`--env VERSION=1.10` needs no quotes. Numeric fields, such as `num_nodes`, accept neither octal numbers nor base-60
+numbers. `command` and `args` must be lists. If you write a string, the error message shows the equivalent list.
 
-Three pages contain details of these fields. [Shipped code](security.md#shipped-code) states which files of `code` are
-not shipped, and which are errors. [Secrets](security.md#secrets) states which values of Secrets stepset does not
-replace by `***`. [Targets](targets.md#what-a-failed-pod-means-jobset-trainjob) states when a `deadline` starts, and
-which restarts count.
+These sections and pages contain further details:
+
+- The section [Shipped code](security.md#shipped-code) states which files of the `code` directory are not copied to the
+  pods, and which files cause an error.
+- The section [Secrets](security.md#secrets) states which values of Secrets may appear in logs.
+- The page [Targets](targets.md#what-a-failed-pod-means-jobset-trainjob) states when the timer of a `deadline` starts,
+  and which failures count towards `max_restarts`.
 """
 
 _DEVICES = """
 ### What `procs_per_node: auto` becomes
 
-One process for each accelerator that a pod requests. Not every unit of a resource is an accelerator; this table states
-what `auto` and `gpu` become for each resource that stepset knows. In its names `*` and `?` stand for any text and any
-character; the first row that matches a name applies.
+With `auto`, a node runs one process for each accelerator that the pod of the node requests. However, a unit of a
+resource is not always one accelerator. The column "`auto` becomes" contains the number of processes. In this column,
+"the requested number" is the number of units that the pod requests. This column applies to `procs_per_node: auto` and
+to `procs_per_node: gpu`. In the names, `*` matches any string and `?` matches any character. If several rows match a
+name, the first row applies.
 
 | resource | one unit is | `auto` becomes | source |
 |---|---|---|---|
 {rows}
 
-Without an accelerator `auto` is the number of CPUs, rounded up, for torch, torchtune, and deepspeed without mpirun, and
-1 for the other frameworks. JAX runs one process per node, whatever the node's devices are; `plain` runs one for `auto`.
-If a pod requests devices of several kinds, only one kind counts. Whole devices take precedence over shares; among
-equals, names with "gpu" take precedence over others; then the alphabetically first name counts. Two MIG profiles, or
-MIG devices beside GPUs, are an error. `stepset explain` states the applied rule. For GPUs torchrun counts the devices
-itself (`PET_NPROC_PER_NODE=auto`), as in Kubeflow Trainer.
+If a pod requests no accelerator, `auto` depends on the framework. For torch, torchtune, and deepspeed without mpirun,
+`auto` is the number of CPUs, rounded up. For other frameworks, `auto` is 1.
 
-Kubernetes accepts only whole numbers of these resources, and only if request and limit are equal. `limits` alone set
-the requests, too; `requests` alone are an error.
+Two frameworks do not count accelerators. JAX always runs one process per node. For the framework `plain`, `auto` is
+always 1.
+
+If a pod requests devices of several kinds, only one kind determines the number of processes. stepset selects this kind
+as follows:
+
+1. Whole devices take precedence over shares of devices.
+2. Names that contain "gpu" take precedence over other names.
+3. The first name in alphabetical order takes precedence.
+
+A request for two MIG profiles is an error. A request for MIG devices together with GPUs is also an error.
+`stepset explain` states which rule was applied. For GPUs, torchrun itself counts the devices
+(`PET_NPROC_PER_NODE=auto`). Kubeflow Trainer uses the same setting. In a local run, torchrun would count all GPUs of
+the machine. Therefore stepset passes the number of GPUs that the job requests for a node.
+
+For devices, Kubernetes accepts only whole numbers, and requires that the request is equal to the limit. If a container
+has only a limit for a device, Kubernetes uses the limit as the request. If a container has only a request for a device,
+stepset reports an error.
 """
 
 _FURTHER_DEVICES = (
     (
         'any other name with "gpu"',
-        "a device; a share, if the name contains a word such as mem, core or percent",
-        "the number; 1 for a share",
-        "Kubeflow Trainer v2.3.0, pkg/runtime/runtime.go:289-315, counts all of them",
+        "a device, or a share of a device if the name contains a word such as mem, core, milli or percent",
+        "the requested number for devices; 1 for shares",
+        'Kubeflow Trainer v2.3.0, pkg/runtime/runtime.go:289-315 (it counts every resource whose name contains "gpu")',
     ),
     (
         "annotations `gpu-fraction`, `gpu-memory`",
         "a share of a GPU",
-        "`gpu-fraction-num-devices`; default: 1",
+        "the number in the annotation `gpu-fraction-num-devices`, or 1 if this annotation is missing",
         "KAI-scheduler, pkg/common/constants; Run:ai, GPU fractions",
     ),
     (
         "`claims` in `pod_template`",
-        "a claim for dynamic resource allocation, whose devices the job does not state",
-        "an error, if nothing else requests a device: give a number, or cpu",
+        "a claim for dynamic resource allocation; the job does not state how many devices the claim contains",
+        "an error if the pod requests no other device; set `procs_per_node` to a number or to `cpu`",
         "Kubernetes, Dynamic Resource Allocation",
     ),
-    ("any other name", "not an accelerator", "the same as without this resource", ""),
+    (
+        "any other name",
+        "unknown, or not an accelerator if the name contains a word such as nic, rdma or sriov",
+        "the same number as without this resource. If the unit is unknown and the pod requests no other accelerator,"
+        " `validate` and `explain` print a note",
+        "",
+    ),
 )
 
 _MODELS: list[tuple[str, type[BaseModel]]] = [
@@ -117,6 +149,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("`env`: a key of a Secret", EnvSecret),
     ("`env`: a field of the pod", EnvField),
     ("`resources_per_node`", Resources),
+    ("`code`, as a mapping", parts.CodeVolume),
     ("`storage`", parts.Storage),
     ("`roles`", parts.Role),
     ("`restart`", parts.Restart),
@@ -128,7 +161,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
 
 
 def page() -> str:
-    """Returns the page."""
+    """Returns the text of the page."""
     text = _INTRO.format(example=EXAMPLE.read_text(encoding="utf-8"))
     for title, model in _MODELS:
         text += f"\n## {title}\n\n{(model.__doc__ or '').strip().splitlines()[0]}\n\n"
@@ -175,7 +208,7 @@ def _callables(field: FieldInfo) -> list[object]:
 
 
 _TYPES = {"procs_per_node": "number, `auto`, `cpu`, `gpu`", "agent": "`auto`, true or false"}
-"""The types of the fields that a validator reads from any value."""
+"""The types of fields that are annotated as Any, because a validator parses their values."""
 
 
 def _type(name: str, field: FieldInfo) -> str:
@@ -203,10 +236,10 @@ def _type_name(kind: object) -> str:
         known = [_type_name(a) for a in args if a is not type(None)]
         return " or ".join(dict.fromkeys(known)) if len(known) < 4 else "see below"
     if kind is EnvText:
-        return "text"
+        return "string"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "mapping"
-    return {"str": "text", "int": "number", "bool": "true or false"}.get(getattr(kind, "__name__", ""), str(kind))
+    return {"str": "string", "int": "number", "bool": "true or false"}.get(getattr(kind, "__name__", ""), str(kind))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Writes the README.md of each Kubeflow component from its docstring and metadata.yaml. `make docs` runs it.
+"""Writes the README.md of each Kubeflow component from the component's docstring and its metadata.yaml.
 
-A test compares the pages with the output. The format is that of kubeflow/pipelines-components, which generates pages
-from the same files (scripts/generate_readme). Text below the marker is written by hand and kept.
+`make docs` runs this program. A test fails if a page does not match its component. The generator of
+kubeflow/pipelines-components (scripts/generate_readme) writes the same pages from the same files. The text below the
+marker is written by hand, and the program does not change this text.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _ARGUMENT = re.compile(r"^    (\w+): (.*)$")
 
 
 def page(folder: Path) -> str:
-    """Returns a component's page, with the text below the marker of the existing page.
+    """Returns the text of a component's page. The text below the marker is copied from the existing page.
 
     Args:
-        folder: the component's folder.
+        folder: the folder of the component.
     """
     function = _function(folder / "component.py")
     overview, meanings = _docstring(ast.get_docstring(function) or "")
@@ -39,7 +40,7 @@ def page(folder: Path) -> str:
         "## Inputs 📥",
         "\n".join(_inputs(function, meanings)),
         "## Metadata 🗂️",
-        "\n".join(_metadata(metadata, owners)),
+        "\n".join(_metadata(metadata, owners)) + "\n",
         "\n".join([MARKER, own]).strip(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -51,14 +52,13 @@ def _function(path: Path) -> ast.FunctionDef:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Returns the overview, and the meaning of each argument by its name."""
+    """Returns the overview in a docstring, and a mapping from the name of each argument to its description."""
     overview, _, arguments = text.partition("\n\nArgs:\n")
     meanings: dict[str, str] = {}
     for line in arguments.splitlines():
-        if found := _ARGUMENT.match(line):
-            name, meanings[found[1]] = found[1], found[2]
-        elif line.strip():
-            meanings[name] += f" {line.strip()}"
+        if (found := _ARGUMENT.match(line)) is None:
+            raise ValueError(f"{line!r}: upstream's generator breaks the table's row at the end of a line; shorten it")
+        meanings[found[1]] = found[2]
     return overview, meanings
 
 
@@ -68,7 +68,8 @@ def _inputs(function: ast.FunctionDef, meanings: dict[str, str]) -> list[str]:
     rows = ["| Parameter | Type | Default | Description |", "|-----------|------|---------|-------------|"]
     for argument, default in zip(given.args, defaults, strict=True):
         kind = ast.unparse(argument.annotation) if argument.annotation else ""
-        rows.append(f"| `{argument.arg}` | `{kind}` | `{default!s}` | {meanings[argument.arg]} |")
+        shown = '""' if default == "" else str(default)
+        rows.append(f"| `{argument.arg}` | `{kind}` | `{shown}` | {meanings[argument.arg]} |")
     return rows
 
 

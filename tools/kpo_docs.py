@@ -1,6 +1,6 @@
-"""Writes the tables of docs/airflow-kpo.md from stepset_airflow/parsing/kpo_parameters.py. `make docs` runs it.
+"""Writes the tables of docs/airflow-kpo.md from stepset_airflow/parsing/kpo_parameters.py. `make docs` runs this file.
 
-The text before the tables is written by hand. A test compares the page with the output.
+The text before the tables is written by hand. A test compares the page with the result of `page`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from pathlib import Path
 from stepset_airflow.parsing.kpo_parameters import JOB, KPO_PARAMETERS, POD, KpoParameter
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "airflow-kpo.md"
-_HEADING = "## KubernetesPodOperator parameter to ours\n"
+_HEADING = "## Parameters and their equivalents\n"
 _INTRO = f"""{_HEADING}
-*unchanged*: the parameter has the same name and meaning. If the values differ, DistributedTrainOperator accepts only
-its own. All other parameters raise an error with the text of this table when Airflow parses the DAG file. The container
-of the ranks is called `node`; [`pod_template`](targets.md#settings-without-a-field-pod_template) is merged over the
-pods that stepset makes. Join several examples with `pod_template` or `scheduling` to one mapping.
+The second column of the tables shows the equivalent parameter of DistributedTrainOperator. *unchanged* means that
+DistributedTrainOperator has a parameter with the same name and meaning. If the two operators accept different values
+for this parameter, use a value that DistributedTrainOperator accepts. If the second column does not contain
+*unchanged*, the parameter of KubernetesPodOperator causes an error when Airflow parses the DAG file.
+
+stepset merges [`pod_template`](targets.md#settings-without-a-field-pod_template) into the pods that it creates. In
+these pods, the container of the ranks is called `node`. If you use several values of `pod_template` from the tables,
+merge these values into one mapping. Also merge several values of `scheduling` into one mapping.
 """
 
 
 def page() -> str:
-    """Returns the page: its text, and the tables."""
+    """Returns the text of the whole page, including the tables."""
     text = PAGE.read_text(encoding="utf-8").partition(_HEADING)[0]
     return f"{text}{_INTRO}\n" + "\n".join(_table(operator) for operator in (POD, JOB))
 

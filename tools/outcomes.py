@@ -1,7 +1,8 @@
-"""A pytest plugin: counts outcomes, and records the failed tests, each with its error and whether it may be retried.
+"""A pytest plugin that counts the outcomes of tests and records the failed tests.
 
-It writes them as JSON to the file that STEPSET_OUTCOMES names. Only a test with the mark `retry` may be retried; the
-mark states the reason.
+For each failed test, the plugin records the error and whether the test may be retried. It writes the results as JSON to
+the file whose path is in STEPSET_OUTCOMES. A test may be retried only if it has the mark `retry`, which states the
+reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _RETRY = "retry"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark and, if STEPSET_OUTCOMES is set, the counters; pytest-xdist's workers have no counters."""
+    """Registers the mark `retry` and, if STEPSET_OUTCOMES is set, the counters.
+
+    The worker processes of pytest-xdist have no counters.
+    """
     config.addinivalue_line("markers", "retry(reason): may fail for this reason, and is then run once more")
     if VARIABLE in os.environ and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Outcomes(Path(os.environ[VARIABLE])))
@@ -26,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the reason for which a failed test may be retried to its report."""
+    """Adds a text to the report of a failed test: the reason why the test may be retried."""
     report = yield
     mark = item.get_closest_marker(_RETRY)
     if report.failed and mark is not None:
@@ -51,8 +55,8 @@ class _Outcomes:
             self._passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        # With workers, pytest may run the other files although one cannot be collected. Its exit code is then that of
-        # failed tests, so the file counts as a failed test.
+        # If one file cannot be collected and pytest uses worker processes, pytest may run the other files. The exit
+        # code of pytest then means that tests have failed. Therefore such a file is recorded as a failed test.
         if report.failed:
             self._failed[report.nodeid] = {"reason": None, "error": "cannot be collected"}
 
@@ -62,7 +66,7 @@ class _Outcomes:
 
 
 def _error(report: pytest.TestReport) -> str:
-    """Returns the first line of a failed test's error."""
+    """Returns the first line of the error of a failed test."""
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).strip().splitlines()
     return lines[0] if lines else ""

@@ -1,6 +1,6 @@
-"""Writes docs/cli-output.schema.json, the JSON Schema of what commands print with `-o json`. `make docs` runs it.
+"""Writes docs/cli-output.schema.json, the JSON Schema of the output of commands with `-o json`.
 
-A test compares the file with the output.
+`make docs` runs this program. A test fails if the file does not match the code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the CPython interpreters of this machine that tests can use.
 
 `make setup-oldest` and `make setup-newest` create environments for the core with the oldest and the newest interpreter
-that the core supports. tests/agent runs the agent with the oldest one that the agent supports.
+that the core supports. tests/agent runs the agent with the oldest interpreter that the agent supports.
 `python3 tools/pythons.py newest` prints a path.
 """
 
@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOR_THE_CORE = (3, 11)
-"""The oldest Python of the package: `requires-python` in pyproject.toml."""
+"""The oldest Python version that the package supports (`requires-python` in pyproject.toml)."""
 FOR_THE_AGENT = (3, 8)
-"""The oldest Python in a training image that the agent supports."""
+"""The oldest Python version in a training image with which the agent works."""
 NEWEST = (3, 14)
-"""The newest Python that the dependencies have wheels for (locks/core.txt: PyYAML 6.0.3 has none for 3.15)."""
+"""The newest Python version for which all dependencies have wheels.
 
-_NAME = re.compile(r"python3\.(\d+)")  # neither python3-config nor python3.13t, which has no GIL
+PyYAML 6.0.3 in locks/core.txt has no wheels for 3.15."""
+
+_NAME = re.compile(r"python3\.(\d+)")  # excludes python3-config, and python3.13t, which has no GIL
 _SHOW_VERSION = """
 import sys
 base = sys.prefix == sys.base_prefix
@@ -37,8 +39,8 @@ class Interpreter:
     """A CPython release that is installed on this machine.
 
     Args:
-        version: major, minor and patch version.
-        path: absolute path of its executable, not of a pyenv shim.
+        version: the major, minor and patch version.
+        path: the absolute path of the executable. It is not the path of a pyenv shim.
     """
 
     version: tuple[int, int, int]
@@ -48,13 +50,13 @@ class Interpreter:
 def interpreters(minimum: tuple[int, int], environment: Mapping[str, str] = os.environ) -> list[Interpreter]:
     """Returns the CPython releases of this machine from `minimum` to `NEWEST`, ordered by version.
 
-    Looks for `python3.N` in the directories of PATH, in pyenv's versions and in /usr/bin. Leaves out virtual
-    environments, other implementations, pre-releases and executables that do not start (such as the pyenv shim of
-    a version that is not selected).
+    The function searches for `python3.N` in the directories of PATH, in pyenv's versions and in /usr/bin. It ignores
+    virtual environments, other implementations and pre-releases. It also ignores executables that do not start, such as
+    the pyenv shim of a version that is not selected.
 
     Args:
-        minimum: major and minor version.
-        environment: variables: PATH, and PYENV_ROOT or HOME.
+        minimum: the major and minor version of the oldest interpreter.
+        environment: the environment variables. The function reads PATH, and PYENV_ROOT or HOME.
     """
     found: dict[Path, Interpreter] = {}
     for candidate in _candidates(minimum, environment):
@@ -65,7 +67,7 @@ def interpreters(minimum: tuple[int, int], environment: Mapping[str, str] = os.e
 
 
 def _candidates(minimum: tuple[int, int], environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yields the executables whose names state a version in the range, each once."""
+    """Yields each executable whose name contains a version in the range."""
     directories = [Path(text) for text in environment.get("PATH", "").split(os.pathsep) if text]
     home = environment.get("HOME")
     pyenv = environment.get("PYENV_ROOT") or (f"{home}/.pyenv" if home else "")
@@ -77,7 +79,8 @@ def _candidates(minimum: tuple[int, int], environment: Mapping[str, str]) -> Ite
             name = _NAME.fullmatch(path.name)
             if not name or not minimum <= (3, int(name[1])) <= NEWEST:
                 continue
-            # The link in a virtual environment is not the same as the base interpreter that it points to.
+            # Only the directory is resolved. In a virtual environment, the executable is a link to the base
+            # interpreter. The two must be treated as different interpreters.
             known = path.parent.resolve() / path.name
             if known not in seen and os.access(path, os.X_OK):
                 seen.add(known)
@@ -85,7 +88,7 @@ def _candidates(minimum: tuple[int, int], environment: Mapping[str, str]) -> Ite
 
 
 def _interpreter_at(path: Path) -> Interpreter | None:
-    """Starts an interpreter and returns its version and path; None if it cannot be used."""
+    """Starts an interpreter and returns its version and path. Returns None if tests cannot use the interpreter."""
     try:
         done = subprocess.run([path, "-I", "-c", _SHOW_VERSION], capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -98,7 +101,7 @@ def _interpreter_at(path: Path) -> Interpreter | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the path of the oldest or newest interpreter for the core; returns 1 if there is none."""
+    """Prints the path of the oldest or newest interpreter for the core. Returns 1 if there is no interpreter."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["oldest", "newest"])
     which = parser.parse_args(arguments).which

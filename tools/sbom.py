@@ -1,7 +1,7 @@
 """Writes the CycloneDX SBOMs of the wheel and of the image of KFP's steps, from the lock files (`make sbom`).
 
-The documents state what the lock files state: packages, versions, hashes. The base image of the image, and the packages
-that a user's own resolver selects for the wheel, are not part of them.
+The documents list the packages in the lock files, with their versions and hashes. They do not list the packages of the
+base image. If a user's own resolver selects other packages for the wheel, the documents do not list these packages.
 
     python tools/sbom.py DIRECTORY
 """
@@ -34,7 +34,7 @@ def wheel_document() -> dict[str, Any]:
 
 
 def image_document() -> dict[str, Any]:
-    """Returns the SBOM of the image that deploy/kfp/Containerfile builds; stepset is one of its components."""
+    """Returns the SBOM of the image that deploy/kfp/Containerfile builds. The SBOM has stepset as a component."""
     document = _document(IMAGE)
     document["components"].append({**wheel_document()["metadata"]["component"]})
     root = {"type": "container", "name": "stepset/kfp-python", "version": VERSION, "bom-ref": f"kfp-python-{VERSION}"}
@@ -43,7 +43,7 @@ def image_document() -> dict[str, Any]:
 
 
 def _document(locks: Sequence[Path]) -> dict[str, Any]:
-    """Returns cyclonedx-py's document for the packages of lock files."""
+    """Returns the document that cyclonedx-py creates for the packages of lock files."""
     options = ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--spec-version", "1.6"]
     command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", *options, "-"]
     text = "".join(lock.read_text() for lock in locks)
@@ -53,7 +53,12 @@ def _document(locks: Sequence[Path]) -> dict[str, Any]:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns the document with its component depending on all others; raises ValueError if it violates the schema."""
+    """Adds the dependencies to a document, and returns the document.
+
+    The main component depends on all other components.
+
+    Raises ValueError if the document violates the schema.
+    """
     root = document["metadata"]["component"]["bom-ref"]
     parts = sorted(each["bom-ref"] for each in document["components"])
     document["dependencies"] = [{"ref": root, "dependsOn": parts}, *({"ref": each} for each in parts)]
@@ -63,7 +68,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(directory: Path) -> None:
-    """Writes both documents into a directory."""
+    """Writes both documents to a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     documents = {f"stepset-{VERSION}": wheel_document(), f"stepset-kfp-python-{VERSION}": image_document()}
     for name, document in documents.items():

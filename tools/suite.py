@@ -1,10 +1,13 @@
-"""Runs groups of tests, given by name or by --quick (`make test`), --all (`make test-all`) or --remainder.
+"""Runs groups of tests.
 
-Groups that need a cluster run in parallel to the others, in one process for each of two clusters: tests that break a
-cluster run on the second. Their output is printed at the end. The last lines list failed tests and count all tests.
+The groups are selected by their names, or by --quick (`make test`), --all (`make test-all`) or --remainder.
 
-A failed test fails the suite. Only tests with the mark `retry`, which states a reason, are run once more, when all
-other tests have ended: at most three tests of a suite. Each retry is printed.
+Groups that need a cluster run in parallel to the other groups. There are two clusters. Each cluster has its own
+process, which runs the groups of this cluster. Tests that break a cluster run on the second cluster. The output of
+these processes is printed when they have finished. The last lines list the failed tests and the number of all tests.
+
+If a test fails, the suite fails. A failed test is run once more if it has the mark `retry`, which states a reason. At
+most three tests of a suite are run once more. They are run when all other tests have finished. Each retry is printed.
 """
 
 from __future__ import annotations
@@ -28,25 +31,27 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.cluster.testbed.borrow import borrowed  # noqa: E402  # the path comes first
+from tests.cluster.testbed.borrow import borrowed  # noqa: E402  # after the change of sys.path
 from tests.cluster.testbed.handle import NoClusterError, named  # noqa: E402
 from tests.cluster.testbed.layout import NUMBER, NUMBER_VARIABLE, TestbedError  # noqa: E402
 from tools.groups import GROUPS, Group, everything, quick, remainder  # noqa: E402
 from tools.outcomes import VARIABLE  # noqa: E402
 
 TESTS_FAILED = 1
-"""pytest's exit code if tests failed; a higher code means that the tests could not be run."""
+"""The exit code of pytest if tests have failed. A higher exit code means that the tests could not be run."""
 MOST_FAILED = 24
-"""Maximum failed tests of a group; more have a common cause, and stop the suite."""
+"""The maximum number of failed tests of a group.
+
+If more tests fail, they probably have a common cause, and the suite stops."""
 MOST_RETRIES = 3
-"""Tests of a suite that may be retried."""
+"""The maximum number of tests of a suite that may be retried."""
 
 
 class StopError(Exception):
-    """A group could not be run, or very many of its tests failed; `code` is pytest's exit code."""
+    """A group could not be run, or very many of its tests failed. `code` is the exit code of pytest."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
+    def __init__(self, group: Group, code: int) -> None:
+        super().__init__(f"stopped: {group.name}: pytest exited with code {code}; the groups after it were not run")
         self.code = code
 
 
@@ -61,23 +66,26 @@ class Retry:
 
 @dataclass(frozen=True)
 class Run:
-    """One call of the suite: the directory of the tests, and one for the files that its processes share."""
+    """One call of the suite, with the directory of the tests and a directory for files that its processes share."""
 
     tests: Path
     shared: Path
 
     @property
     def lock_file(self) -> Path:
-        """Contains the number of retries. Groups hold a shared lock on it while they run, a retry an exclusive one."""
+        """The path of a file that contains the number of retries.
+
+        A group holds a shared lock on the file while it runs. A retry holds an exclusive lock.
+        """
         return self.shared / "retries"
 
     def outcomes(self, name: str) -> Path:
-        """The file in which pytest writes the outcomes of a group or a retry."""
+        """Returns the path of the file to which pytest writes the outcomes of a group or a retry."""
         return self.shared / f"{name}.json"
 
 
 def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: Path = ROOT) -> int:
-    """Runs the groups; returns 0 if every test has passed."""
+    """Runs the selected groups. Returns 0 if every test has passed."""
     began = time.monotonic()
     selected = select(arguments, groups)
     _raise_on_signals()
@@ -91,6 +99,7 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
         except StopError as error:
             code = error.code
             beside.close()
+            print(f"\n{error}")
         else:
             code = next(filter(None, [code, *(end() for end in ends)]), 0)
             beside.close()
@@ -101,7 +110,7 @@ def main(arguments: Sequence[str], groups: Sequence[Group] = GROUPS, directory: 
 
 
 def select(arguments: Sequence[str], groups: Sequence[Group]) -> list[Group]:
-    """Returns the groups that the arguments select; default: all, each test once."""
+    """Returns the groups that the arguments select. By default, returns groups that together run each test once."""
     known = [group.name for group in groups]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(known))
@@ -120,13 +129,13 @@ def select(arguments: Sequence[str], groups: Sequence[Group]) -> list[Group]:
 
 
 def not_run(groups: Sequence[Group], selected: Sequence[Group]) -> str:
-    """Returns the list of the groups that were not selected, and the command that runs them."""
+    """Returns a text with the groups that were not selected, and with the command that runs these groups."""
     titles = [f"  {group.name:<22}{group.title}" for group in everything(groups) if group not in selected]
     return "\n".join(["\nNot run (`make test-all` runs them; docs/testing/README.md lists what they need):", *titles])
 
 
 def summary(shared: Path, seconds: float) -> str:
-    """Returns the last lines of the output: each failed test with its error, and the line that counts all tests."""
+    """Returns the last lines of the output: each failed test with its error, and the numbers of tests by outcome."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in shared.glob("*.json")}
     retries = [outcomes for name, outcomes in found.items() if name.startswith("retry-")]
     groups = {name: outcomes for name, outcomes in found.items() if not name.startswith("retry-")}
@@ -147,10 +156,11 @@ def summary(shared: Path, seconds: float) -> str:
 
 
 def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
-    """Returns the lanes, which run in parallel: the groups of each, and their cluster. The first lane needs no cluster.
+    """Distributes the groups over lanes, which run in parallel. Returns the groups and the cluster number of each lane.
 
-    If all groups need a cluster, the first lane is that of the first cluster. The clusters of the result are numbered
-    from 0, so that a group that runs alone uses the cluster that is running.
+    The first lane contains the groups that need no cluster. If all groups need a cluster, the first lane contains the
+    groups of the first cluster. In the result, the clusters are numbered again from 0. Therefore, if a group of the
+    second cluster runs alone, it uses the first cluster, which is already running.
     """
     lanes: dict[int | None, list[Group]] = {}
     for group in groups:
@@ -163,17 +173,18 @@ def lanes_of(groups: Sequence[Group]) -> list[tuple[list[Group], int]]:
 
 @contextmanager
 def _beside(groups: Sequence[Group], cluster: int, run: Run) -> Iterator[Callable[[], int]]:
-    """Runs groups in another process; yields a function that waits for its exit code.
+    """A context manager that runs groups in another process.
 
-    The end of the block stops the process if it has not ended, and prints its output.
+    The context manager yields a function that waits for the process and returns its exit code. At the exit of the
+    `with` block, the context manager stops the process if the process still runs. Then it prints the process's output.
 
     Args:
         groups: the groups.
-        cluster: the number of their cluster, relative to this process's.
+        cluster: the number of the groups' cluster. It is added to the cluster number of this process.
         run: the call of the suite.
     """
     with tempfile.NamedTemporaryFile() as output:
-        # Spawned and not forked: the test bed reads the number of its cluster when it is imported.
+        # The process is spawned and not forked, because the test bed reads the number of its cluster at import time.
         process = get_context("spawn").Process(target=_run_into, args=(output.name, groups, run))
         with _environment({NUMBER_VARIABLE: str(NUMBER + cluster)}, [] if named() else ["KUBECONFIG"]):
             process.start()
@@ -195,7 +206,7 @@ def _beside(groups: Sequence[Group], cluster: int, run: Run) -> Iterator[Callabl
 
 @contextmanager
 def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[None]:
-    """Adds and removes environment variables for the processes that the block starts."""
+    """Adds and removes environment variables for the processes that are started inside the `with` block."""
     before = dict(os.environ)
     os.environ.update(more)
     for name in without:
@@ -208,7 +219,7 @@ def _environment(more: Mapping[str, str], without: Iterable[str]) -> Iterator[No
 
 
 def _raise_on_signals() -> None:
-    # A shell starts background programs with SIGINT ignored, but this program ends pytest with SIGINT.
+    # A shell starts background programs in such a way that they ignore SIGINT. This program stops pytest with SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -222,14 +233,15 @@ def _run_into(path: str, groups: Sequence[Group], run: Run) -> None:
     try:
         sys.exit(run_groups(groups, run))
     except StopError as error:
+        print(f"\n{error}", flush=True)
         sys.exit(error.code)
 
 
 def run_groups(groups: Sequence[Group], run: Run) -> int:
-    """Runs groups one after the other, all on the same cluster if they need one; then retries.
+    """Runs groups one after the other, and then retries failed tests.
 
-    Returns 0 if every test has passed, else 1. Raises StopError after a group that could not be run, or of which very
-    many tests failed.
+    If the groups need a cluster, all of them use the same cluster. Returns 0 if every test has passed, and 1 otherwise.
+    Raises StopError if a group could not be run, or if very many of its tests failed.
     """
     try:
         with ExitStack() as cluster:
@@ -246,20 +258,26 @@ def run_groups(groups: Sequence[Group], run: Run) -> int:
 
 @contextmanager
 def _lock(path: Path, kind: int) -> Iterator[None]:
-    """Holds a lock of fcntl's kind on a file; the system releases it if the process ends."""
+    """Holds a lock on a file. `kind` is a constant of fcntl. The system releases the lock if the process exits."""
     with path.open() as file:
         fcntl.flock(file, kind)
         yield
 
 
 def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, list[Retry]]:
-    """Runs groups; returns 1 if a test failed that must not be retried, else 0, and the failed tests to retry."""
+    """Runs groups. Returns an exit code, and the failed tests that may be retried.
+
+    The exit code is 1 if a test that must not be retried has failed, and 0 otherwise.
+    """
     required = os.environ.get("STEPSET_CLUSTER") == "required"
     code, retries, has_cluster = 0, list[Retry](), False
     for group in groups:
         print(f"\n\033[1m{group.title}\033[0m", flush=True)
         if twin := twin_of(group):
             print(f"skipped: .venvs/{twin} has Python {python_of(twin)} too, and runs these tests")
+            continue
+        if unset := [name for name in group.needs if not os.environ.get(name)]:
+            print(f"skipped: {' and '.join(unset)} not set (docs/testing/{group.name}.md)")
             continue
         if group.cluster is not None and not has_cluster:
             try:
@@ -270,7 +288,8 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
                 print(f"skipped: {error}")
                 continue
             has_cluster = True
-        # In the order of the files, not by their number of tests: files with few tests may take longest.
+        # Files run in the given order. Without the option, files with few tests would run last, although these files
+        # may take longest.
         by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
         options = ["-n", str(group.workers), *by_file] if group.workers > 1 else []
         outcomes = run.outcomes(group.name)
@@ -279,7 +298,7 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
             continue
         failed = json.loads(outcomes.read_text())["failed"] if outcomes.exists() else {}
         if ended != TESTS_FAILED or not 0 < len(failed) <= MOST_FAILED:
-            raise StopError(ended)
+            raise StopError(group, ended)
         retries += [Retry(group, test, each["reason"]) for test, each in failed.items() if each["reason"]]
         if not all(each["reason"] for each in failed.values()):
             code = 1
@@ -287,7 +306,7 @@ def _run(groups: Sequence[Group], run: Run, cluster: ExitStack) -> tuple[int, li
 
 
 def _retried(retry: Retry, run: Run) -> int:
-    """Runs a failed test once more, if the suite's retries are not used up; returns pytest's exit code."""
+    """Runs a failed test once more unless the suite has used all its retries. Returns pytest's exit code."""
     used = int(run.lock_file.read_text())
     if used >= MOST_RETRIES:
         print(f"\nnot retried, because {MOST_RETRIES} other tests were retried: {retry.test}")
@@ -300,18 +319,24 @@ def _retried(retry: Retry, run: Run) -> int:
 
 
 def passed_again(outcomes: Mapping[str, Any]) -> bool:
-    """Returns whether the retry with these outcomes has passed; a skipped test has not."""
+    """Returns whether a retry with these outcomes has passed. If the test was skipped, the retry has not passed."""
     return bool(outcomes["passed"] and not outcomes["failed"])
 
 
 def twin_of(group: Group, environments: Path = ROOT / ".venvs") -> str | None:
-    """Returns the first twin of a group's environment that has the same minor version of Python, if there is one."""
+    """Returns the first of a group's `twins` that has the same minor version of Python as the group's environment.
+
+    Returns None if there is no such twin.
+    """
     python = python_of(group.environment, environments)
     return next((twin for twin in group.twins if python and python_of(twin, environments) == python), None)
 
 
 def python_of(environment: str, environments: Path = ROOT / ".venvs") -> str | None:
-    """Returns the minor version of an environment's Python, such as "3.11"; None if it is not installed."""
+    """Returns the minor version of an environment's Python, such as "3.11".
+
+    Returns None if the environment is not installed.
+    """
     found = next((environments / environment).glob("lib/python3.*"), None)
     return found.name.removeprefix("python") if found else None
 
@@ -321,24 +346,36 @@ def _paths(group: Group) -> list[str]:
 
 
 def _pytest(group: Group, outcomes: Path, directory: Path, arguments: Sequence[str]) -> int:
-    """Runs pytest in a group's environment; returns its exit code."""
+    """Runs pytest in a group's environment and returns the exit code."""
     environment = {**os.environ, VARIABLE: str(outcomes)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else thousands of processes compile their imports
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise thousands of processes compile imports
     if group.cluster is not None:
         environment["STEPSET_CLUSTER"] = "required"  # tests must not be skipped if the cluster disappears
     python = ROOT / ".venvs" / group.environment / "bin/python"
     command = [str(python), "-m", "pytest", "-q", "-p", "tools.outcomes", "-p", "no:cacheprovider"]
-    command += ["--timeout", str(group.timeout), *arguments]
-    return _call(command, directory, environment)
+    command += ["--durations", "5", "--durations-min", "20", "--timeout", str(group.timeout), *arguments]
+    before = _cpu_seconds()
+    code = _call(command, directory, environment)
+    print(f"{_cpu_seconds() - before:.0f} s of CPU time", flush=True)
+    return code
+
+
+def _cpu_seconds() -> float:
+    """Returns the CPU time of all finished descendants whose parents waited for them."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _call(command: Sequence[str], directory: Path, environment: dict[str, str]) -> int:
-    """Runs a command to its end; if this program is ended, ends the command, with its fixtures torn down."""
+    """Runs a command and returns its exit code.
+
+    If this program is interrupted, it stops the command. pytest then tears down its fixtures.
+    """
     with subprocess.Popen(command, cwd=directory, env=environment) as process:
         try:
             return process.wait()
         except BaseException as error:
-            # Ctrl-C reaches the command, too; a second SIGINT would stop the teardown of its fixtures.
+            # Ctrl-C also reaches the command. A second SIGINT would interrupt the teardown of its fixtures.
             if not isinstance(error, KeyboardInterrupt):
                 process.send_signal(signal.SIGINT)
             process.wait()

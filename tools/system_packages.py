@@ -1,4 +1,4 @@
-"""Installs the Debian packages that some tests need; without a package, its tests are skipped with a reason."""
+"""Installs the Debian packages that some tests need. If a package is missing, the tests that need it are skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cluster.testbed import debian  # the path comes first
+from tests.cluster.testbed import debian  # after the change of sys.path
 from tests.cluster.testbed.layout import TestbedError
 
 PACKAGES = (
@@ -23,7 +23,10 @@ PACKAGES = (
 
 
 def main() -> int:
-    """Installs the missing packages; returns the exit code, which is 0 even if this user may not install packages."""
+    """Installs the missing packages and returns the exit code.
+
+    The exit code is also 0 if this user is not permitted to install packages.
+    """
     missing = debian.missing(PACKAGES)
     if not missing:
         return 0

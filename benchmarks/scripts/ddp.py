@@ -1,4 +1,4 @@
-"""A short DDP training, run by `stepset run` and by torchrun (benchmarks/local_run.py)."""
+"""A short DDP training script. benchmarks/local_run.py starts the script with `stepset run` and with torchrun."""
 
 import torch
 import torch.distributed as dist

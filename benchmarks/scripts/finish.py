@@ -1,7 +1,10 @@
-"""Runs a deferred task of two pods repeatedly, and records when each task has finished: finish.py WAY SETTINGS.
+"""Runs a deferred task with two pods repeatedly, and records the time at which each task has finished.
 
-WAY is `ours` or `theirs` (KubernetesJobOperator); SETTINGS is the JSON that benchmarks/finished.py passes. The
-durations of the runs are spread over the ten seconds of a poll, so that the median shows the average delay of polling.
+The command is finish.py WAY SETTINGS. WAY is `ours` for stepset's operator, or `theirs` for KubernetesJobOperator.
+SETTINGS is the JSON that benchmarks/finished.py passes.
+
+KubernetesJobOperator polls every ten seconds. The durations of the runs differ, and are evenly distributed over a range
+of ten seconds. Therefore the median shows the average delay that polling causes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.airflow.harness import DAGS, run_to_end
 
 POLL = 10.0
-"""Seconds: KubernetesJobOperator's default."""
+"""The number of seconds between two polls, which is the default of KubernetesJobOperator."""
 _RANK = """
 import os, pathlib, time
 time.sleep({seconds})
@@ -46,13 +49,16 @@ with DAG("finish", schedule=None) as dag:
 
 
 def parameters(way: str, code: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns an operator's parameters: the same two pods for both operators, and otherwise the operator's defaults."""
+    """Returns the parameters of an operator.
+
+    Both operators start the same two pods. All other parameters have the operator's default values.
+    """
     both = {"task_id": "train", "namespace": settings["namespace"], "image": settings["image"], "deferrable": True}
     if way == "ours":
         job = {"framework": "plain", "num_nodes": 2, "command": ["python3", "-c", code]}
         return {**both, **job, "pod_template": settings["template"]["node"]}
     pods = {"parallelism": 2, "completions": 2, "completion_mode": "Indexed"}
-    # By default the operator fails if its pods do not exist at once.
+    # By default, KubernetesJobOperator fails if its pods do not exist immediately.
     waits = {"wait_until_job_complete": True, "discover_pods_retry_number": 1000}
     template = settings["template"]["base"]
     template["spec"]["restartPolicy"] = "Never"
@@ -60,7 +66,7 @@ def parameters(way: str, code: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(way: str, given: str) -> None:
-    """Writes a file for each run. Raises SystemExit if a task fails."""
+    """Runs the tasks and writes a file for each run. Raises SystemExit if a task fails."""
     settings = json.loads(given)
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, stdout=subprocess.DEVNULL)
     extra = {"kube_config_path": settings["kubeconfig"]}

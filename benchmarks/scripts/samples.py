@@ -1,6 +1,8 @@
-"""Records samples of a process that waits for many runs: its resources each second, each run's first status and end.
+"""Records samples of a process that waits for many runs.
 
-wait.py writes them; benchmarks/watching.py and benchmarks/scale.py read them.
+Each second, the process records the resources that it has used so far. For each run, the process records the time of
+the first status and the time of the end. wait.py writes the samples. benchmarks/watching.py and benchmarks/scale.py
+read the samples.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ class Samples:
     """Writes samples to a file, one JSON object per line.
 
     Args:
-        path: the file.
+        path: the path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,10 +27,12 @@ class Samples:
         self._next = 0.0
 
     def tick(self, *, now: bool = False) -> None:
-        """Writes CPU seconds, peak memory and requests so far, at most once a second.
+        """Writes the CPU seconds, the peak memory and the number of requests so far.
+
+        The method does nothing if the last sample was written less than a second ago.
 
         Args:
-            now: write even within a second of the last sample.
+            now: whether to write the sample even if the last sample was written less than a second ago.
         """
         at = time.time()
         if now or at >= self._next:
@@ -36,11 +40,11 @@ class Samples:
             self._write({"at": at, "cpu": time.process_time(), "mib": _peak(), "requests": self.requests})
 
     def known(self, run: str) -> None:
-        """Records that the first status of a run is known."""
+        """Records that the process has received the first status of a run."""
         self._write({"at": time.time(), "known": run})
 
     def ended(self, run: str) -> None:
-        """Records that a run is known to be over."""
+        """Records that the process has detected the end of a run."""
         self._write({"at": time.time(), "run": run})
 
     def _write(self, row: dict[str, object]) -> None:

@@ -1,6 +1,8 @@
-"""Prints, for each number of nodes, the CPU milliseconds of a TorchX dry run of a DDP job: as objects, as YAML.
+"""Prints the CPU milliseconds of a TorchX dry run of a DDP job, for each number of nodes.
 
-Runs in an environment with torchx[kubernetes]; called by benchmarks/render.py.
+There are two times: the time until the dry run has created the objects, and the time until the dry run has created the
+YAML text.
+benchmarks/render.py starts this program in an environment with torchx[kubernetes].
 """
 
 import statistics

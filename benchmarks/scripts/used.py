@@ -1,7 +1,8 @@
-"""Runs a command and prints, as JSON, its wall and CPU seconds and its peak memory in KiB.
+"""Runs a command and prints its wall-clock seconds, its CPU seconds and its peak memory in KiB as JSON.
 
-Before a new process executes the command, it has the memory of the process that started it, and the kernel includes
-that in the command's peak memory (Linux fs/exec.c, exec_mmap). Therefore a small process must start the command.
+A new process uses the memory of its parent process until the new process executes the command. The kernel includes
+this memory in the peak memory of the command (Linux fs/exec.c, exec_mmap). Therefore a small process must start the
+command.
 """
 
 import json

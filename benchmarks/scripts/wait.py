@@ -1,10 +1,12 @@
-"""Waits for runs in one event loop, as a triggerer does: wait.py HOW KUBECONFIG NAMESPACE COUNT OUT.
+"""Waits for runs in one event loop, like Airflow's triggerer.
 
-HOW is one of
-- `ours`: the trigger of DistributedTrainOperator, one for each run. OUT.runs contains the runs' references (kind, name
-  and uid) as a JSON list, as a worker passes them;
-- `trigger`: the trigger of Airflow's KubernetesJobOperator, one for each run's Job. It polls every ten seconds;
-- `client`: one shared client of kubernetes_asyncio, which polls each JobSet every ten seconds.
+The command is wait.py HOW KUBECONFIG NAMESPACE COUNT OUT. HOW is one of:
+
+- `ours`: uses one trigger of DistributedTrainOperator for each run. The file OUT.runs contains the references of the
+  runs (kind, name and uid) as a JSON list, in the form in which a worker passes them.
+- `trigger`: uses one trigger of Airflow's KubernetesJobOperator for the Job of each run. A trigger polls every ten
+  seconds.
+- `client`: uses one shared client of kubernetes_asyncio, which polls each JobSet every ten seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ from typing import Any
 from samples import Samples
 
 POLL = 10.0
-"""Seconds: KubernetesJobOperator's default."""
+"""The number of seconds between two polls, which is the default of KubernetesJobOperator."""
 
 
 async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Waits with stepset's triggers, unchanged. They read no logs, because the other ways read none."""
+    """Waits for the runs with stepset's triggers, without modification.
+
+    The triggers read no logs, because the other functions of this script read no logs.
+    """
     _connect_airflow(kubeconfig)
     import structlog
 
@@ -39,7 +44,7 @@ async def ours(kubeconfig: str, namespace: str, runs: list[str], samples: Sample
     waiting: set[str] = set()
 
     def record(logger: object, method: str, event: Any) -> str:
-        """Records the first log line that reports a run as running; discards all lines."""
+        """Records the time at which a trigger first reports that a run is running. Writes no log lines."""
         run, line = run_of_task.get(""), str(event["event"])
         if run not in waiting and run in line and "running" in line.lower():
             waiting.add(run)
@@ -72,7 +77,7 @@ def _count_requests(samples: Samples) -> None:
 
 
 async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Waits with Airflow's triggers, unchanged."""
+    """Waits for the runs with Airflow's triggers, without modification."""
     _connect_airflow(kubeconfig)
     from airflow.providers.cncf.kubernetes.triggers.job import KubernetesJobTrigger
 
@@ -102,7 +107,10 @@ async def by_trigger(kubeconfig: str, namespace: str, runs: list[str], samples: 
 
 
 async def by_client(kubeconfig: str, namespace: str, runs: list[str], samples: Samples) -> None:
-    """Waits with the cheapest polls: one connection pool, and only the object that shows whether the run is over."""
+    """Waits with the cheapest possible polls.
+
+    All polls share one connection pool, and read only the object that shows whether the run has finished.
+    """
     from kubernetes_asyncio import client, config
 
     await config.load_kube_config(kubeconfig)
@@ -125,7 +133,7 @@ async def by_client(kubeconfig: str, namespace: str, runs: list[str], samples: S
 
 
 def _connect_airflow(kubeconfig: str) -> None:
-    """Configures Airflow's connection, and discards its log."""
+    """Configures a connection of Airflow, and discards Airflow's log."""
     extra = {"extra__kubernetes__kube_config_path": kubeconfig}
     os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     import structlog
@@ -136,7 +144,7 @@ def _connect_airflow(kubeconfig: str) -> None:
 
 
 async def _all(waits: Iterable[Awaitable[None]], samples: Samples, started: Callable[[], bool] = lambda: True) -> None:
-    """Waits for all runs; writes samples once all waits have started."""
+    """Waits for all runs. Writes samples as soon as all waits have started."""
 
     async def tick() -> None:
         while not started():
@@ -152,7 +160,7 @@ async def _all(waits: Iterable[Awaitable[None]], samples: Samples, started: Call
 
 
 def main(how: str, kubeconfig: str, namespace: str, count: str, out: str) -> None:
-    """Writes samples until all runs are over."""
+    """Writes samples until all runs have finished."""
     runs = [f"run-{number}" for number in range(int(count))]
     wait = {"ours": ours, "trigger": by_trigger, "client": by_client}[how]
     asyncio.run(wait(kubeconfig, namespace, runs, Samples(out)))

@@ -1,6 +1,7 @@
-"""Kubeflow Pipelines components of stepset; docs/kfp.md describes how to use them.
+"""The Kubeflow Pipelines components of stepset. docs/kfp.md describes how to use them.
 
-Names are imported on first use, so that a step's body, which imports this package, does not import kfp (2 s).
+A function of the package is imported when the function is used for the first time. The body of a step also imports this
+package. The step must not import kfp, because the import of kfp takes 2 s.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepset_kfp.authoring.around_training import cleanup_training as cleanup_training
+    from stepset_kfp.authoring.around_training import wait_for_training as wait_for_training
     from stepset_kfp.authoring.distribute import distribute as distribute
     from stepset_kfp.authoring.distributed_train import distributed_train as distributed_train
-    from stepset_kfp.training.cleanup_training.component import cleanup_training as cleanup_training
-    from stepset_kfp.training.wait_for_training.component import wait_for_training as wait_for_training
 
 _MODULES = {
-    "cleanup_training": "stepset_kfp.training.cleanup_training.component",
+    "cleanup_training": "stepset_kfp.authoring.around_training",
     "distribute": "stepset_kfp.authoring.distribute",
     "distributed_train": "stepset_kfp.authoring.distributed_train",
-    "wait_for_training": "stepset_kfp.training.wait_for_training.component",
+    "wait_for_training": "stepset_kfp.authoring.around_training",
 }
 
 __all__ = ["cleanup_training", "distribute", "distributed_train", "wait_for_training"]

@@ -1,4 +1,4 @@
-"""Selects the backend of a step's training: the cluster or this machine."""
+"""Decides whether a step runs its training on a cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ AUTO = "auto"
 
 
 def in_kfp_pod(environ: Mapping[str, str]) -> bool:
-    """Returns whether `environ` is that of a step's pod, in which KFP sets KFP_POD_NAME."""
+    """Returns whether `environ` is the environment of a step's pod. KFP sets KFP_POD_NAME in such a pod."""
     return bool(environ.get("KFP_POD_NAME") and environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def backend_name(requested: str, environ: Mapping[str, str]) -> str:
-    """Returns the requested backend; `auto` is the cluster in a step's pod, this machine elsewhere.
+    """Returns the name of the backend.
 
-    Raises BadInputError for other names.
+    If the requested name is `auto`, the function returns `kubernetes` in a step's pod, and `local` elsewhere. Raises
+    BadInputError if the requested name is neither `auto` nor a backend.
     """
     if requested == AUTO:
         return "kubernetes" if in_kfp_pod(environ) else "local"

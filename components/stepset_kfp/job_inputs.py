@@ -1,6 +1,7 @@
-"""Converts a component's inputs to a job file's mapping. Pure.
+"""Converts the inputs of a component to the mapping of a job file.
 
-KFP's inputs have one type each and cannot be None: empty text, lists and mappings mean "not given".
+Each input of a KFP component has exactly one type and cannot be None. Therefore an empty string, list or mapping means
+that the input is not given.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ TEXT_FIELDS = (
     "security",
     "agent",
 )
-"""Fields of the job file that are text inputs of the component."""
-LIST_FIELDS = ("command", "args", "storage", "roles")
+"""The fields of the job file that are string inputs."""
+LIST_FIELDS = ("command", "args", "requirements", "storage", "roles")
 MAPPING_FIELDS = (
     "env",
     "resources_per_node",
@@ -45,31 +46,31 @@ MAPPING_FIELDS = (
 JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
 NOT_GIVEN = -1
-"""The component's default of `num_nodes`. It is not 0, because a pipeline that computes 0 by mistake would then train
-on one node."""
+"""The default of the input `num_nodes`. This value means that the input is not given.
 
-WHOLE = "$whole"
-"""Key of the mapping that the factory puts around a pipeline's parameter of type Integer."""
-
-SOURCE = "$source"
-"""Key of the mapping that contains the source of a number or a boolean that KFP would change."""
+The value is not 0, because a pipeline may compute 0 nodes by mistake. Such a pipeline must not train on one node."""
 
 _YAML_FIELDS = ("framework", "procs_per_node", "deadline", "ttl", "agent")
-"""Text inputs that are read as YAML, because a job file accepts several types for these fields."""
+"""The string inputs that are parsed as YAML, because a job file accepts several types for these fields."""
 
 
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the job file's mapping; ignores inputs that are not job fields. Raises BadInputError for invalid YAML.
+    """Returns a component's inputs as a mapping in the format of a job file.
 
-    >>> job_mapping({"job": {"num_nodes": 2.0}, "framework": "{kind: torch, launcher: none}", "args": [1.0, "x"]})
-    {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': [1, 'x']}
+    Inputs that are not fields of the job file are ignored. Raises BadInputError if an input is not valid YAML, or
+    if a field that requires a mapping has a value of another type.
+
+    >>> job_mapping({"job": {"num_nodes": 2}, "framework": "{kind: torch, launcher: none}", "args": ["1", "x"]})
+    {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': ['1', 'x']}
     """
-    job: dict[str, Any] = dict(whole(inputs.get("job") or {}))
+    job: dict[str, Any] = dict(inputs.get("job") or {})
     for field in JOB_FIELDS:
         value = inputs.get(field)
         if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
-        job[field] = _read(field, value) if field in _YAML_FIELDS else whole(value)
+        if field in MAPPING_FIELDS and not isinstance(value, Mapping):
+            raise BadInputError(f"{field}: {value!r} is not a mapping; write {{key: value}}")
+        job[field] = _read(field, value) if field in _YAML_FIELDS and isinstance(value, str) else value
     if queue_name := inputs.get("queue_name"):
         job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}
     if shm := inputs.get("shm"):
@@ -77,31 +78,8 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return job
 
 
-def whole(value: Any) -> Any:
-    """Converts whole floats, and values marked with WHOLE, to int; reads values marked with SOURCE.
-
-    Raises BadInputError if a value marked with WHOLE is not a number.
-
-    KFP passes lists and mappings as protobuf's Struct, whose numbers are doubles (kubeflow/pipelines#11004).
-    """
-    if isinstance(value, Mapping) and set(value) == {WHOLE}:
-        try:
-            return int(float(value[WHOLE]))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BadInputError(f"{value[WHOLE]!r} is not a whole number; give one such as 2") from error
-    if isinstance(value, Mapping) and set(value) == {SOURCE}:
-        return _read(SOURCE, value[SOURCE])
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: whole(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [whole(item) for item in value]
-    return value
-
-
 def as_text(value: Any) -> Any:
-    """Returns the value of a text input: text unchanged, anything else as JSON."""
+    """Converts a value to a string for an input. A string is not changed. Any other value is converted to JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

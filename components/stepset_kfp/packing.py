@@ -1,64 +1,55 @@
-"""Packs a script or a code directory as text that is part of a pipeline, and unpacks it in the step."""
+"""Packs code for a pipeline, and unpacks it in the step.
+
+A script is packed in a tar.gz archive. An archive is converted to a string that can be an input of a task.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import tarfile
+import zlib
 from pathlib import Path
 
 from stepset.errors import BadInputError
-
-LIMIT = 96 * 1024
-"""Maximum characters of packed code. A step gets all its inputs as one argument, which Linux limits to 128 KiB
-(MAX_ARG_STRLEN, include/uapi/linux/binfmts.h)."""
-ARGUMENT = 120 * 1024
-"""Maximum characters of all inputs; the rest of the argument contains the locations of the outputs."""
+from stepset.functions.extract import extract
 
 
-def pack(archive: bytes, field: str, hint: str = "") -> str:
-    """Returns a tar.gz as text; raises BadInputError, which names the field, if it is too large.
-
-    `hint` is the part of the error that names what is large.
-    """
-    text = base64.b64encode(archive).decode()
-    if len(text) > LIMIT:
-        raise BadInputError(
-            f"{field}: {len(text)} bytes when packed, the limit is {LIMIT};{hint} put the code into the image"
-            " and use module or command, or give the path of a mounted volume"
-        )
-    return text
+def as_text(archive: bytes) -> str:
+    """Converts a tar.gz archive to a string that can be an input of a task."""
+    return base64.b64encode(archive).decode()
 
 
-def pack_script(name: str, content: bytes) -> str:
-    """Packs a script; the same content results in the same text. Raises like `pack`."""
+def from_text(text: str) -> bytes:
+    """Converts the result of `as_text` to an archive. Raises BadInputError if the string is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise BadInputError(f"packed_code: cannot be unpacked: {error}; compile the pipeline again") from error
+
+
+def script_archive(name: str, content: bytes) -> bytes:
+    """Returns a tar.gz archive with one script. The archive has no timestamps, so equal scripts give equal archives."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo(name)
         info.size = len(content)
         info.mode = 0o644
         tar.addfile(info, io.BytesIO(content))
-    return pack(_without_time(plain.getvalue()), "script")
+    return _without_time(plain.getvalue())
 
 
-def unpack(text: str, directory: Path) -> None:
-    """Extracts text that `pack` returned into an existing directory; raises BadInputError for other text."""
+def unpack(archive: bytes, directory: Path) -> None:
+    """Extracts an archive into an existing directory.
+
+    Raises BadInputError if the archive is damaged, or contains anything other than regular files.
+    """
     try:
-        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=True)), mode="r:gz") as tar:
-            # Extraction filters came with Python 3.11.4, and Debian 12 has 3.11.2; `pack` packs regular files only.
-            for member in tar.getmembers():
-                if not member.isfile() or Path(member.name).is_absolute() or ".." in Path(member.name).parts:
-                    raise BadInputError(f"packed: {member.name!r} is not a regular file below the code; pack it again")
-                path = directory / member.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                source = tar.extractfile(member)
-                path.write_bytes(source.read() if source else b"")
-                path.chmod(member.mode & 0o777)
-    except (binascii.Error, tarfile.TarError, EOFError, OSError) as error:
-        raise BadInputError(f"packed: cannot be unpacked: {error}; compile the pipeline again") from error
+        extract(archive, str(directory))
+    except (ValueError, zlib.error, tarfile.TarError, EOFError, OSError) as error:
+        raise BadInputError(f"packed_code: cannot be unpacked: {error}; compile the pipeline again") from error
 
 
 def _without_time(gzipped: bytes) -> bytes:
-    """Clears the time in the header of a gzip stream (RFC 1952 2.3.1: bytes 4 to 7)."""
+    """Returns a gzip stream without the time in its header (bytes 4 to 7, RFC 1952 section 2.3.1)."""
     return gzipped[:4] + b"\0\0\0\0" + gzipped[8:]

@@ -1,7 +1,8 @@
-"""Applies the settings of a task to the training pods. Pure.
+"""Applies the settings of a KFP task, such as resources and volumes, to the training pods.
 
-KFP passes them as dsl.TaskConfig, fragments of a pod's spec, if the component lists the fields as passthroughs
-(kubeflow/pipelines backend/src/v2/driver/driver.go). The component's inputs take precedence over the task's settings.
+KFP passes the settings to the step as a dsl.TaskConfig, which contains parts of a pod's spec. KFP passes only the
+fields that the component lists as passthroughs (kubeflow/pipelines backend/src/v2/driver/driver.go). If an input of the
+component contradicts a setting of the task, the input is used.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any, Protocol
 from stepset.spec.template import NODE
 
 TASK_CONFIG = "stepset_task_config"
-"""Name of the input through which KFP passes the task's settings to a distributed component."""
+"""The name of the input in which KFP passes the settings of the task to a component that `distribute` returned."""
 
 
 class TaskConfig(Protocol):
-    """kfp.dsl.TaskConfig; fields that were not set are None. With KFP's local runner all fields are None."""
+    """The attributes of kfp.dsl.TaskConfig.
+
+    A field that is not set on the task is None. With KFP's local runner, all fields are None.
+    """
 
     affinity: Mapping[str, Any] | None
     tolerations: Sequence[Mapping[str, Any]] | None
@@ -28,7 +32,10 @@ class TaskConfig(Protocol):
 
 
 def with_task_config(job: Mapping[str, Any], task: TaskConfig | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns a job with the task's settings as defaults, and notes on the settings that could not be applied."""
+    """Adds the settings of a task to the mapping of a job. The settings do not replace fields of the job.
+
+    Returns a tuple of the new mapping and notes. The notes describe the settings that could not be applied.
+    """
     merged = dict(job)
     if task is None:
         return merged, ()
@@ -52,14 +59,17 @@ def with_task_config(job: Mapping[str, Any], task: TaskConfig | None) -> tuple[d
 
 
 def claims(task: TaskConfig | None) -> list[str]:
-    """Returns the names of the PersistentVolumeClaims that the pods mount for writing."""
+    """Returns the names of the PersistentVolumeClaims among a task's volumes. Read-only volumes are not included."""
     volumes = (task.volumes if task is not None else None) or ()
     found = (volume.get("persistentVolumeClaim") for volume in volumes)
     return [str(each["claimName"]) for each in found if each and not each.get("readOnly")]
 
 
 def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the job's resources if it sets more than the size of shared memory, else the task's."""
+    """Returns the resources of each training pod.
+
+    If the job sets resources other than the size of shared memory, the resources of the task are ignored.
+    """
     shm = {"shm": own["shm"]} if "shm" in own else {}
     if set(own) - {"shm"}:
         return dict(own)
@@ -70,14 +80,20 @@ def _resources(task: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 def _env(
     entries: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]], tuple[str, ...]]:
-    """Returns variables in the job file's form, variables without such a form, and notes on omitted variables."""
+    """Splits the environment variables of a task into groups. Returns a tuple of three elements.
+
+    The first element is a value for the job's field `env`. It contains the variables that this field supports. The
+    second element is a list of the variables that only a pod template supports. The third element contains notes about
+    variables that were omitted.
+    """
     given: dict[str, Any] = {}
     in_template: list[Mapping[str, Any]] = []
     notes = []
     for entry in entries:
         name, source = str(entry["name"]), entry.get("valueFrom") or {}
         if "fieldRef" in source or "resourceFieldRef" in source:
-            # In a training pod the value would be that pod's field, for example its name or address.
+            # The author of the pipeline expects that the variable contains the value of a field of the step's pod. In a
+            # training pod, the variable would contain the value of the training pod's field.
             notes.append(f"env {name} is a field of the step's pod, so training pods do not get it; set it as an input")
         elif secret := source.get("secretKeyRef"):
             if secret.get("optional"):
@@ -92,7 +108,10 @@ def _env(
 
 
 def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns a pod template with the task's volumes and variables, and the job's pod template merged over it."""
+    """Returns a pod template with the task's volumes and variables.
+
+    The pod template of the job is merged into the returned template. The values of the job take precedence.
+    """
     from stepset.targets.pods.strategic_merge import merge
 
     container = {

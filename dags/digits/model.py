@@ -1,6 +1,7 @@
-"""The handwritten digits, the network that classifies them, and its evaluation.
+"""Reads the handwritten digits, defines the network that classifies them, and evaluates the network.
 
-Used by train.py in every rank, and by the tasks of ../digits_retrain.py.
+train.py uses this module in every rank. Tasks of the DAGs digits_retrain, digits_sweep, digits_until_good and
+digits_on_new_data also use it.
 """
 
 from pathlib import Path
@@ -14,8 +15,11 @@ Labels = torch.Tensor  # (images,), 0 to 9
 
 
 def write_digits(path: Path) -> dict[str, int]:
-    """Splits scikit-learn's digits into 1,437 for training and 360 for testing, always the same; returns the counts."""
-    from sklearn.datasets import load_digits  # imported here because the ranks do not need them
+    """Writes scikit-learn's digits to a file, split into 1,437 for training and 360 for testing. Returns the counts.
+
+    Every call splits the digits in the same way.
+    """
+    from sklearn.datasets import load_digits  # imported here because the ranks do not need scikit-learn
     from sklearn.model_selection import train_test_split
 
     images, labels = load_digits(return_X_y=True)
@@ -27,13 +31,13 @@ def write_digits(path: Path) -> dict[str, int]:
 
 
 def read_digits(path: Path, part: str) -> tuple[Pixels, Labels]:
-    """Returns the `train` or the `test` part."""
+    """Returns the images and labels of one part of the digits. `part` is `train` or `test`."""
     with np.load(path) as file:
         return torch.from_numpy(file[f"{part}_x"]), torch.from_numpy(file[f"{part}_y"])
 
 
 def new_model() -> nn.Module:
-    """Two convolutions and two layers on 8 x 8 pixels: 71,754 weights."""
+    """Returns a network of two convolutions and two linear layers for images of 8 x 8 pixels. It has 71,754 weights."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -48,7 +52,7 @@ def new_model() -> nn.Module:
 
 
 def load_model(checkpoint: Path) -> nn.Module:
-    """Returns the network with the weights of a checkpoint written by train.py."""
+    """Returns the network with the weights of a checkpoint that train.py has written."""
     model = new_model()
     model.load_state_dict(torch.load(checkpoint, map_location="cpu")["model"])
     return model
@@ -56,7 +60,7 @@ def load_model(checkpoint: Path) -> nn.Module:
 
 @torch.no_grad()
 def score(model: nn.Module, pixels: Pixels, labels: Labels) -> dict[str, float]:
-    """Returns accuracy (0 to 1) and mean cross-entropy."""
+    """Returns the accuracy of the model (0 to 1) and its mean cross-entropy."""
     logits = model(pixels)
     loss = nn.functional.cross_entropy(logits, labels)
     accuracy = (logits.argmax(1) == labels).float().mean()

@@ -1,4 +1,6 @@
-"""Trains the digits network with DistributedDataParallel: an ordinary torchrun script, with a few lines for stepset.
+"""Trains the digits network with DistributedDataParallel.
+
+This is an ordinary script for torchrun, with a few lines for stepset. It also runs without stepset:
 
 torchrun --nproc-per-node 2 dags/digits/train.py --data digits.npz
 """
@@ -18,14 +20,18 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def report(**progress: object) -> None:
-    """Prints a line that stepset shows as the run's progress instead of as text."""
+    """Prints a line that stepset shows as the progress of the run."""
     sys.stdout.write(json.dumps({"stepset": progress}) + "\n")
     sys.stdout.flush()
 
 
 def starting_point(given: str) -> tuple[dict | None, bool]:
-    """Returns the checkpoint to start from, and whether it is this run's own, from which it resumes."""
-    if own := os.environ.get("STEPSET_RESUME_FROM"):  # set if checkpoint_dir has checkpoints
+    """Returns the checkpoint to load, and whether the training resumes from it.
+
+    If the training does not resume, the function returns the checkpoint for a warm start. If there is no warm start
+    either, the function returns None instead of a checkpoint.
+    """
+    if own := os.environ.get("STEPSET_RESUME_FROM"):  # set if checkpoint_dir contains checkpoints
         return torch.load(Path(own, "last.pt"), map_location="cpu"), True
     return (torch.load(given, map_location="cpu"), False) if given else (None, False)
 
@@ -38,7 +44,7 @@ def save(checkpoint: Path, state: dict) -> None:
 
 
 def main() -> None:
-    """Runs in each rank."""
+    """Trains the network. Every rank runs this function."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=8)
@@ -56,7 +62,7 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     train = TensorDataset(*read_digits(args.data, "train"))
     test = read_digits(args.data, "test")
-    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank reads its own share
+    sampler = DistributedSampler(train, shuffle=True, seed=0)  # each rank reads a different part of the data
     loader = DataLoader(train, args.batch_size, sampler=sampler)
 
     torch.manual_seed(0)

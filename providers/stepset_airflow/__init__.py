@@ -1,8 +1,9 @@
-"""stepset's Airflow provider: a distributed training run as one task.
+"""stepset's Airflow provider, which runs a distributed training as one task.
 
     from stepset_airflow import DistributedTrainOperator, DistributedTrainSensor, TrainingRetryPolicy
 
-Each of Airflow's processes imports this package to find the provider, so its modules are imported on first use.
+Every Airflow process imports this package to find the provider. Therefore the import of this package must be fast. The
+package imports the module of a class when the class is used for the first time.
 """
 
 from __future__ import annotations

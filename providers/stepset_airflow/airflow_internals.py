@@ -1,23 +1,25 @@
-"""All uses of Airflow's private interfaces in Python, with the file and version in which each was read.
+"""Wraps every private Python interface of Airflow that this package uses.
 
 The public interfaces are airflow.sdk with its modules `exceptions`, `types` and `bases.decorator`,
 airflow.triggers.base, airflow.plugins_manager, and the hooks and base classes of providers
-(https://airflow.apache.org/docs/apache-airflow/stable/public-airflow-interface.html). Everything else may change with
-any version of Airflow, so pyproject.toml limits the version, and tests/airflow/test_airflow_internals.py has a test for
-each entry of this module that fails when Airflow changes it.
+(https://airflow.apache.org/docs/apache-airflow/stable/public-airflow-interface.html). All other interfaces may change
+in any version of Airflow. Therefore pyproject.toml limits the version of Airflow. For each interface in this module, a
+docstring states the file in Airflow that defines the interface, and tests/airflow/test_airflow_internals.py contains a
+test that fails if Airflow changes the interface.
 
-Read in apache-airflow 3.3.2 (task SDK 1.3.2) and apache-airflow 3.4.0b2 (task SDK 1.4.0b2), with
-apache-airflow-providers-cncf-kubernetes 10.25.0 and apache-airflow-providers-openlineage 2.20.3. Airflow's modules are
-imported when they are used: some take seconds.
+This module is based on the source code of apache-airflow 3.3.2 (task SDK 1.3.2) and apache-airflow 3.4.0b2 (task SDK
+1.4.0b2), of apache-airflow-providers-cncf-kubernetes 10.25.0, and of apache-airflow-providers-openlineage 2.20.3.
+Airflow's modules are imported inside functions, because some of these imports take seconds.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance as TaskInstance
     from airflow.models.xcom import XComModel as XComModel
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-    from airflow.sdk import DAG, BaseOperator, TaskGroup
+    from airflow.sdk import DAG, BaseOperator, TaskGroup, XComArg
+    from airflow.sdk.bases.decorator import TaskDecorator
+    from airflow.sdk.definitions.context import KNOWN_CONTEXT_KEYS as KNOWN_CONTEXT_KEYS
     from airflow.sdk.definitions.mappedoperator import MappedOperator
     from airflow.sdk.definitions.mappedoperator import OperatorPartial as OperatorPartial
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
 
 MODULES = {
-    # The API server's checks of a user's permissions, for a plugin's FastAPI application.
+    # Functions of the API server that check a user's permissions. A plugin's FastAPI application can call them.
     "get_auth_manager": "airflow.api_fastapi.app",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
     "DagDetails": "airflow.api_fastapi.auth.managers.models.resource_details",
@@ -51,87 +55,129 @@ MODULES = {
     "GetUserDep": "airflow.api_fastapi.core_api.security",
     "get_user": "airflow.api_fastapi.core_api.security",
     "requires_access_dag": "airflow.api_fastapi.core_api.security",
-    # The tables from which the API server reads the page.
+    # The database tables from which the API server reads the data of the page "Training".
     "TaskInstance": "airflow.models.taskinstance",
     "TaskStateStoreModel": "airflow.models.task_state_store",
     "XComModel": "airflow.models.xcom",
-    # Airflow 3.4: the map index that users see; the column contains the iteration of a task in a loop.
+    # The names that a decorator of Airflow treats as keys of a task's context. In loops, `loop` is also a key.
+    "KNOWN_CONTEXT_KEYS": "airflow.sdk.definitions.context",
+    # Airflow 3.4: the map index in the UI. In a loop, the column `map_index` of a task instance contains the iteration.
     "public_map_index_expression": "airflow.models.task_coordinates",
 }
-"""Names that other modules import from this one, and Airflow's modules that define them."""
+"""Maps names to the modules of Airflow that define these names. Other modules import the names from this module."""
 
 USER_ACTION_CANCEL_MESSAGE = "__airflow_user_action__"
-"""The message with which a triggerer cancels a trigger when a user has acted on its task.
-
-jobs/triggerer_job_runner.py, _USER_ACTION_CANCEL_MSG.
-"""
+"""A user's action cancels a trigger with this message (jobs/triggerer_job_runner.py, _USER_ACTION_CANCEL_MSG)."""
 
 ON_KILL_TIMEOUT = 30.0
-"""Default of `[triggerer] on_kill_timeout`: seconds that a triggerer waits for `on_kill`.
+"""The number of seconds that a triggerer waits for `on_kill`. This is the default of `[triggerer] on_kill_timeout`.
 
 jobs/triggerer_job_runner.py, _ON_CANCEL_TIMEOUT.
 """
 
 SECRET_MASK = "***"
-"""What Airflow writes in place of a secret; _shared/secrets_masker/secrets_masker.py of the task SDK, redact."""
+"""Airflow replaces a secret with this string (_shared/secrets_masker/secrets_masker.py of the task SDK, redact)."""
 
 _FORBIDDEN = 403
 
 LOG_TIME, LOG_TASK_INSTANCE, LOG_LOGGER, LOG_TEXT = "timestamp", "ti_id", "logger", "event"
-"""Keys of a JSON line of a triggerer's log file: the time in ISO format, the task instance's id, the logger, the text.
+"""The keys of a JSON line in a triggerer's log file.
+
+The values are the time in ISO format, the id of the task instance, the name of the logger, and the message.
 
 jobs/triggerer_job_runner.py, TriggerLoggingFactory; log.py of the task SDK, logging_processors.
 """
 
 
 def current_dag() -> DAG | None:
-    """Returns the DAG of the enclosing `with` statement; definitions/_internal/contextmanager.py of the task SDK."""
+    """Returns the DAG of the enclosing `with` statement (definitions/_internal/contextmanager.py of the task SDK)."""
     from airflow.sdk.definitions._internal.contextmanager import DagContext
 
     return DagContext.get_current()
 
 
+def parsed_file() -> Path | None:
+    """Returns the DAG file that Airflow is parsing, or None if Airflow is not parsing a DAG file.
+
+    If the DAG file imports a module and the module calls this function, the result is still the DAG file.
+
+    The function reads an attribute of DagContext (definitions/_internal/contextmanager.py of the task SDK). Airflow 3.3
+    sets this attribute in dag_processing/importers/python_importer.py. Airflow 3.4 sets the attribute in
+    importers/python_importer.py of the task SDK.
+    """
+    from airflow.sdk.definitions._internal.contextmanager import DagContext
+
+    module = sys.modules.get(DagContext.current_autoregister_module_name or "")
+    file = getattr(module, "__file__", None)
+    return Path(file) if file else None
+
+
 def current_task_group(dag: DAG) -> TaskGroup | None:
-    """Returns the task group of the enclosing `with` statement, else the DAG's own; the same file."""
+    """Returns the task group of the enclosing `with` statement, or the DAG's root group if there is none.
+
+    The interface is TaskGroupContext in definitions/_internal/contextmanager.py of the task SDK.
+    """
     from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
 
     return TaskGroupContext.get_current(dag)
 
 
 def is_unmapping(task: BaseOperator) -> bool:
-    """Returns whether a worker is creating a task of a mapped operator, in the task's constructor.
+    """Returns whether Airflow is creating `task` from a mapped operator. The constructor of `task` calls this function.
 
-    bases/operator.py of the task SDK, BaseOperatorMeta._apply_defaults.
+    The interface is BaseOperatorMeta._apply_defaults in bases/operator.py of the task SDK.
     """
     return bool(getattr(task, "_BaseOperator__from_mapped", False))
 
 
-def checked_partial(partial: OperatorPartial, check: Callable[[Mapping[str, Any]], None]) -> OperatorPartial:
-    """Returns an operator's `partial` that calls `check` with the arguments of `expand` and `expand_kwargs`.
+def checked_partial(
+    partial: OperatorPartial, check: Callable[[Mapping[str, Any] | None, list[Mapping[str, Any]]], None]
+) -> OperatorPartial:
+    """Returns a copy of `partial` whose `expand` and `expand_kwargs` call `check`.
 
-    definitions/mappedoperator.py of the task SDK, OperatorPartial. It warns if it is deleted and was never mapped.
+    `expand` calls `check` once, with the mapped arguments and a list that contains a mapping for each known value.
+    `expand_kwargs` calls `check(element, [element])` for each element that is a mapping. For other elements, and if
+    another task returns the elements, it calls `check(None, [])`. The interface is OperatorPartial in the task SDK's
+    definitions/mappedoperator.py. `_expand_called` suppresses a warning about a missing `expand`.
     """
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     class CheckedPartial(OperatorPartial):
         def expand(self, **mapped: Any) -> MappedOperator:
             self._expand_called = True
-            check(mapped)
+            lists = {name: each for name, each in mapped.items() if isinstance(each, (list, tuple))}
+            check(mapped, [{name: value} for name in lists for value in lists[name]])
             return super().expand(**mapped)
 
         def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
             self._expand_called = True
-            for each in kwargs if isinstance(kwargs, (list, tuple)) else ():
-                if isinstance(each, Mapping):
-                    check(each)
+            for each in kwargs if isinstance(kwargs, (list, tuple)) else (None,):
+                check(*(each, [each]) if isinstance(each, Mapping) else (None, []))
             return super().expand_kwargs(kwargs, strict=strict)
 
     partial._expand_called = True
     return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
 
+def checked_decorator(decorator: TaskDecorator, check: Callable[[Mapping[str, Any]], None]) -> TaskDecorator:
+    """Returns a copy of `decorator` whose `expand` and `expand_kwargs` call `check` with the operator's arguments.
+
+    The interface is _TaskDecorator in bases/decorator.py of the task SDK.
+    """
+    from airflow.sdk.bases.decorator import _TaskDecorator
+
+    class CheckedDecorator(_TaskDecorator[Any, Any, Any]):
+        def _expand(self, expand_input: Any, *, strict: bool) -> XComArg:
+            check(self.kwargs)
+            return super()._expand(expand_input, strict=strict)
+
+    assert isinstance(decorator, _TaskDecorator)
+    names = ("function", "operator_class", "multiple_outputs", "kwargs", "decorator_name")
+    return cast("TaskDecorator", CheckedDecorator(**{name: getattr(decorator, name) for name in names}))
+
+
 def has_regions() -> bool:
-    """Returns whether this Airflow stores regions: from 3.4 on. models/taskinstance.py."""
+    """Returns whether this version of Airflow stores regions. Airflow 3.4 does (models/taskinstance.py)."""
     from airflow.models.taskinstance import TaskInstance
 
     return hasattr(TaskInstance, "region_id")
@@ -145,10 +191,11 @@ def __getattr__(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Region:
-    """The place of a task instance that Airflow 3.4 created at run time: in a loop, or in a mapped task's expansion.
+    """Identifies an iteration of a loop or an instance of a mapped task in Airflow 3.4.
 
-    models/dynamic_region.py: `index` is the loop's iteration, counted from 0, or the map index. After a user has
-    cleared the decision to continue the loop, the iterations from the second on are in another region than before.
+    The file models/dynamic_region.py defines regions. In a loop, `index` is the number of the iteration, counted from
+    0. In a mapped task, `index` is the map index. If a user clears the task that decides whether the loop continues,
+    Airflow creates later iterations again. The new iterations are in another region.
     """
 
     id: str
@@ -156,20 +203,20 @@ class Region:
 
 
 def region_of(ti: Any) -> Region | None:
-    """Returns the region of a task instance; None if it has none, as all task instances in Airflow 3.3.
+    """Returns the region of a task instance, or None if it has none. In Airflow 3.3 no task instance has a region.
 
-    Airflow passes the UUID 0 or None if there is none: api/datamodels/_generated.py and execution_time/task_runner.py
-    of the task SDK, TaskInstance and RuntimeTaskInstance.
+    If a task instance has no region, its attribute `region_id` is the UUID 0 or None (TaskInstance in
+    api/datamodels/_generated.py and RuntimeTaskInstance in execution_time/task_runner.py of the task SDK).
     """
     found, index = getattr(ti, "region_id", None), getattr(ti, "region_index", None)
     return None if found in (None, UUID(int=0)) or index is None else Region(str(found), int(index))
 
 
 def loop_region_of(ti: Any) -> Region | None:
-    """Returns the region of a task instance in a loop; None if it is in no loop. `ti` is that of a task's context.
+    """Returns the region of a task instance that is in a loop. Returns None if the task instance is in no loop.
 
-    A mapped task in a loop has a region in each iteration. execution_time/task_runner.py of the task SDK:
-    `_ti_context_from_server.loop` is None outside loops.
+    `ti` is the task instance in a task's context. A mapped task in a loop has a region in each iteration. Outside of
+    loops, `_ti_context_from_server.loop` is None (execution_time/task_runner.py of the task SDK).
     """
     if (region := region_of(ti)) is None or ti.map_index in (None, -1):
         return region
@@ -177,10 +224,11 @@ def loop_region_of(ti: Any) -> Region | None:
 
 
 def finished_state(ti: Any, region: Region) -> str | None:
-    """Returns the final state of a task instance that has a region; None if it has not ended, or does not exist.
+    """Returns the final state of a task instance that has a region.
 
-    Blocks until Airflow answers, and raises the request's errors. Only a worker can call it.
-    execution_time/task_runner.py of the task SDK, RuntimeTaskInstance.get_task_breadcrumbs.
+    Returns None if the task instance has not finished or does not exist. The function blocks until Airflow
+    answers, and raises the errors of the request. Only a worker can call this function.
+    The interface is RuntimeTaskInstance.get_task_breadcrumbs in execution_time/task_runner.py of the task SDK.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -192,11 +240,13 @@ def finished_state(ti: Any, region: Region) -> str | None:
 
 
 def is_latest_try(ti: Any) -> bool:
-    """Returns whether the try of a trigger's task instance is still the current one.
+    """Returns whether the current trigger belongs to the latest try of the task instance.
 
-    Returns False after a user has cleared or deleted the task instance. Blocks until Airflow answers, and raises other
-    errors of the request. Only a triggerer of Airflow 3.4 can call it, in the context of the trigger.
-    api_fastapi/execution_api/routes/xcoms.py, _resolve_trigger_token: other tries must not read XComs.
+    Returns False if a user has cleared or deleted the task instance. The function blocks until Airflow answers, and
+    raises the errors of the request. Only a trigger in Airflow 3.4 can call this function.
+
+    The function requests an XCom. If the try of the trigger is not the latest try, Airflow rejects the request with
+    status 403 (api_fastapi/execution_api/routes/xcoms.py, _resolve_trigger_token).
     """
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time import comms, task_runner
@@ -213,11 +263,12 @@ def is_latest_try(ti: Any) -> bool:
 
 
 def task_states(ti: RuntimeTaskInstanceProtocol, map_index: int) -> Mapping[str, Mapping[str, Any]]:
-    """Returns run id -> task id -> state of a task instance; empty if it does not exist.
+    """Returns the state of a task instance as a mapping: run id -> task id -> state.
 
-    The state of a task in a loop is that of its latest iteration. Blocks until Airflow answers, and raises the
-    request's errors. execution_time/task_runner.py of the task SDK, RuntimeTaskInstance.get_task_states: used by
-    Airflow's sensors, not documented.
+    If the task instance does not exist, the mapping is empty. If the task is in a loop, the mapping contains the state
+    of the latest iteration. The function blocks until Airflow answers, and raises the errors of the request.
+    The interface is RuntimeTaskInstance.get_task_states in execution_time/task_runner.py of the task SDK. Airflow's
+    sensors call this method, but it is not documented.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -230,8 +281,8 @@ def task_states(ti: RuntimeTaskInstanceProtocol, map_index: int) -> Mapping[str,
 async def send_to_supervisor(message: str, **fields: Any) -> Any:
     """Sends a message such as GetXCom to the supervisor of this process, and returns the answer.
 
-    XCom messages bypass the deployment's XCom backend, which BaseXCom's methods use. execution_time/comms.py and
-    execution_time/task_runner.py of the task SDK, SUPERVISOR_COMMS.
+    Unlike the methods of BaseXCom, messages about XComs bypass the XCom backend of the deployment.
+    The interface is SUPERVISOR_COMMS in execution_time/comms.py and execution_time/task_runner.py of the task SDK.
     """
     from airflow.sdk.execution_time import comms, task_runner
 
@@ -239,7 +290,7 @@ async def send_to_supervisor(message: str, **fields: Any) -> Any:
 
 
 def is_supervisor_async() -> bool:
-    """Returns whether this process can query Airflow without blocking: True in a triggerer, False in `dag.test()`.
+    """Returns whether this process can query Airflow without blocking. The result is False in `dag.test()`.
 
     execution_time/supervisor.py of the task SDK: InProcessSupervisorComms has no `asend`.
     """
@@ -249,18 +300,19 @@ def is_supervisor_async() -> bool:
 
 
 def redact(value: Any) -> Any:
-    """Returns `value` with Airflow's secrets masked (sdk.py of the provider common.compat 1.23.0)."""
+    """Returns a copy of `value` with masked secrets (sdk.py of the provider common.compat 1.23.0)."""
     from airflow.providers.common.compat.sdk import redact
 
     return redact(value)
 
 
 def trigger_log_files(ti: Any) -> list[Path]:
-    """Returns the files, beside a task's log, to which triggerers wrote the lines of the task's triggers.
+    """Returns the log files of a task's triggers.
 
-    A triggerer writes to `attempt=1.log.trigger.7.log`, 7 being its job's id (jobs/triggerer_job_runner.py,
-    TriggerLoggingFactory). Airflow shows the file if triggerers and API server share a directory, even after the
-    triggerer was killed (utils/log/file_task_handler.py). utils/helpers.py renders the path.
+    Triggerers write these files to the directory of the task's log. A triggerer whose job has the id 7 writes to
+    `attempt=1.log.trigger.7.log` (jobs/triggerer_job_runner.py, TriggerLoggingFactory). If the triggerers and the API
+    server share the directory, Airflow shows this file even after the triggerer was killed
+    (utils/log/file_task_handler.py). The path of the task's log is rendered by utils/helpers.py.
     """
     from airflow.sdk import conf
     from airflow.utils.helpers import log_filename_template_renderer
@@ -271,9 +323,10 @@ def trigger_log_files(ti: Any) -> list[Path]:
 
 
 def log_stream() -> Any:
-    """Returns the binary stream to which this process logs, which is a socket in a triggerer; None if unknown.
+    """Returns the binary stream to which this process logs, or None if the stream is unknown.
 
-    _shared/logging/structlog.py of the task SDK, LoggerFactory; execution_time/supervisor.py makes it a socket.
+    In a triggerer, the stream is a socket. execution_time/supervisor.py of the task SDK creates the socket.
+    The interface is LoggerFactory in _shared/logging/structlog.py of the task SDK.
     """
     import structlog
 
@@ -281,9 +334,10 @@ def log_stream() -> Any:
 
 
 def try_cleared_at(max_tries: int, retries: int) -> int:
-    """Returns the try number at which a task instance was last cleared; 0 if it never was.
+    """Returns the try number at which a task instance was last cleared. Returns 0 if the task was never cleared.
 
-    Clearing sets max_tries to the try number plus the task's retries: models/taskinstance.py, clear_task_instances.
+    When a user clears a task instance, Airflow sets max_tries to the sum of the try number and the task's retries
+    (models/taskinstance.py, clear_task_instances).
     """
     return max(0, max_tries - retries)
 
@@ -291,13 +345,14 @@ def try_cleared_at(max_tries: int, retries: int) -> int:
 def plugin_tab_path(
     dag_id: str, run_id: str, task_id: str, map_index: int, route: str, region: Region | None = None
 ) -> str:
-    """Returns the path and query of a plugin's tab at a task instance in Airflow's UI.
+    """Returns the path and query of the URL that opens a plugin's tab.
 
-    The UI's routes (ui/src/router.tsx of airflow-core). The query of a task instance in a region names the region; the
-    UI does not pass it to the plugin's page, which reads it from the UI's address.
+    The tab is on the page of a task instance in Airflow's UI. ui/src/router.tsx of airflow-core defines the paths. If
+    the task instance is in a region, the query contains the region. The UI does not pass the region to the plugin's
+    page. Therefore the page reads the region from the URL.
 
     Args:
-        map_index: -1 if the task is not mapped.
+        map_index: the map index of the task instance, or -1 if the task is not mapped.
         route: the `url_route` of the plugin's view.
     """
     mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
@@ -307,7 +362,7 @@ def plugin_tab_path(
 
 
 def call_pod_mutation_hook(pod: V1Pod) -> None:
-    """Calls the deployment's `pod_mutation_hook`, which may change the pod or raise (airflow/settings.py)."""
+    """Calls the deployment's `pod_mutation_hook`. The hook may change the pod or raise (airflow/settings.py)."""
     from airflow.settings import pod_mutation_hook
 
     pod_mutation_hook(pod)  # type: ignore[no-untyped-call]  # Airflow's
@@ -321,14 +376,14 @@ def pod_of(manifest: Mapping[str, Any]) -> V1Pod:
 
 
 def safe_label_value(text: str) -> str:
-    """Converts `text` to a valid label value as KubernetesPodOperator does (pod_generator.py of cncf.kubernetes)."""
+    """Converts `text` to a valid label value. KubernetesPodOperator uses the same function (pod_generator.py)."""
     from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 
     return make_safe_label_value(text)
 
 
 def set_connection_extras(hook: KubernetesHook, extras: Mapping[str, Any]) -> None:
-    """Sets the extras of a hook's connection, so that it does not query Airflow for them.
+    """Sets the extras of a hook's connection. After this call, the hook does not query Airflow for the extras.
 
     hooks/kubernetes.py of cncf.kubernetes: `conn_extras` is a cached property.
     """
@@ -336,9 +391,9 @@ def set_connection_extras(hook: KubernetesHook, extras: Mapping[str, Any]) -> No
 
 
 def openlineage_dataset(entity: Any) -> Dataset | None:
-    """Converts an inlet or outlet to an OpenLineage dataset; returns None if that is not possible.
+    """Converts an inlet or outlet to an OpenLineage dataset. Returns None if Airflow cannot convert it.
 
-    extractors/manager.py of the OpenLineage provider, ExtractorManager.
+    The interface is ExtractorManager in extractors/manager.py of the OpenLineage provider.
     """
     from airflow.providers.openlineage.extractors.manager import ExtractorManager
 

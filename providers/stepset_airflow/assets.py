@@ -1,8 +1,7 @@
-"""Writes a training's checkpoint and metrics to its task's assets, and reads the checkpoint of a `warm_start`."""
+"""Stores the checkpoint and the metrics of a run in assets, and reads the checkpoint for the parameter `warm_start`."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
 from stepset_airflow.task_state import set_forever
+from stepset_airflow.transferable import transferable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,25 +17,31 @@ if TYPE_CHECKING:
     from stepset.run_status import RunStatus
 
 CHECKPOINT = "checkpoint"
-"""Key of the model's location in an asset event's `extra` and in an asset's state."""
+"""The key of the checkpoint's location in the `extra` of an asset event and in the state of an asset."""
 
 WARM_START = "STEPSET_WARM_START"
-"""Environment variable of the ranks: the checkpoint from which they start."""
+"""The environment variable that contains the checkpoint from which the ranks start."""
 
-_log = logging.getLogger(__name__)
 
 _KEY = "stepset_warm_start"
-"""Key in the task state store: the checkpoint from which this task's run started."""
+"""The key in the task state store. The value is the checkpoint from which the run of this task started."""
 
 _EVENTS = 20
-"""Maximum number of an asset's events to read: the latest ones may contain no checkpoint if users created them."""
+"""Maximum number of events of an asset that are searched for a checkpoint.
+
+Several events are searched, because an event that a user created may contain no checkpoint.
+"""
 
 
 def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]:
-    """Returns the `extra` of the events of the assets that a run has updated.
+    """Returns the `extra` for the asset events of a run. When the task has finished, each outlet gets such an event.
 
-    Its keys are `run`; the result's keys if the result is a mapping, else `result`; `metrics`, the last values that
-    the ranks reported; and `checkpoint`, from the result, else `checkpoint_dir`.
+    The keys of `extra`:
+
+    - `run`: the name of the run.
+    - `metrics`: the last values of the metrics that the ranks reported.
+    - `result`: the result of the run. If the result is a mapping, its entries are added to `extra` instead.
+    - `checkpoint`: the checkpoint in the result. If the result contains no checkpoint, the value is `checkpoint_dir`.
     """
     extra: dict[str, Any] = {"run": status.name}
     if status.progress is not None and status.progress.metrics:
@@ -46,11 +52,11 @@ def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]
         extra["result"] = status.result
     if checkpoint_dir is not None:
         extra.setdefault(CHECKPOINT, checkpoint_dir)
-    return extra
+    return transferable(extra)  # type: ignore[no-any-return]  # a mapping remains one
 
 
 def report_to_assets(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
-    """Adds `extra` to the events of the assets among `outlets`, and stores the checkpoint in the assets' state."""
+    """Adds `extra` to the event of each asset in `outlets`, and stores the checkpoint in the state of each asset."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra.update(extra)
@@ -59,24 +65,35 @@ def report_to_assets(context: Context, outlets: Sequence[Any], extra: Mapping[st
 
 
 def start_warm(context: Context, asset: Asset) -> dict[str, str]:
-    """Returns the variables of a warm start, and stores them for `resume_warm`; raises like `latest_checkpoint`."""
-    checkpoint = latest_checkpoint(context, asset) or ""
-    if checkpoint:
-        _log.info("warm start from checkpoint %s of asset %s", checkpoint, asset.name)
-    set_forever(context["task_state_store"], _KEY, checkpoint)
+    """Returns the environment variables of a warm start, and stores the checkpoint for `resume_warm`.
+
+    Raises AirflowFailException if the asset is not an inlet of the task.
+    """
+    set_forever(context["task_state_store"], _KEY, latest_checkpoint(context, asset) or "")
     return resume_warm(context)
 
 
 def resume_warm(context: Context) -> dict[str, str]:
-    """Returns the variables that `start_warm` stored."""
+    """Returns the environment variables of a warm start. The start uses the checkpoint that `start_warm` stored."""
     checkpoint = context["task_state_store"].get(_KEY)
     return {WARM_START: str(checkpoint)} if checkpoint else {}
 
 
-def latest_checkpoint(context: Context, asset: Asset) -> str | None:
-    """Returns the checkpoint in the latest of an asset's events that has one, else in its state; None if there is none.
+def warm_start_note(environment: Mapping[str, str], asset: Asset | None) -> str:
+    """Returns the line of the task log about the checkpoint of a warm start. It is empty if there is no checkpoint."""
+    if asset is None or WARM_START not in environment:
+        return ""
+    return f"warm start from checkpoint {environment[WARM_START]} of asset {asset.name}"
 
-    `airflow db clean` deletes events, but not states. Raises AirflowFailException if the asset is not an inlet.
+
+def latest_checkpoint(context: Context, asset: Asset) -> str | None:
+    """Returns the latest checkpoint of an asset, or None if the asset has no checkpoint.
+
+    The function searches the events of the asset, beginning with the latest event. If no event contains a checkpoint,
+    the function returns the checkpoint in the state of the asset. The state may contain a checkpoint that no event
+    contains, because `airflow db clean` deletes events but not states.
+
+    Raises AirflowFailException if the asset is not an inlet of the task.
     """
     try:
         events, state = context["inlet_events"][asset], context["asset_state_store"][asset]

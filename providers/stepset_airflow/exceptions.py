@@ -1,4 +1,4 @@
-"""The exception of a failed training, for retry policies and callbacks."""
+"""The exception of a failed run. Retry policies and callbacks can read its attributes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 class TrainingTaskError(AirflowException):
-    """A task's training failed, but another try may succeed.
+    """The run of a task failed, but another try may succeed.
 
     Args:
-        text: the diagnosis.
-        kind: the kind of the failure, a value of `stepset.FailureKind`; default: `Lost`, for an unknown reason.
-        exit_code: the exit code of the first failing rank; None if it has none.
+        text: the diagnosis of the failure.
+        kind: the kind of the failure, a value of `stepset.FailureKind`. The default is `Lost`. It means that the reason
+            of the failure is unknown.
+        exit_code: the exit code of the rank that failed first. None if this rank has no exit code.
     """
 
     def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
@@ -26,7 +27,7 @@ class TrainingTaskError(AirflowException):
 
     @classmethod
     def of(cls, status: RunStatus) -> TrainingTaskError:
-        """Returns the exception for the failed run with this status."""
+        """Returns the exception for a failed run whose status is `status`."""
         from stepset.watch.present.failure_report import failure_text
 
         failure = status.failure

@@ -1,4 +1,4 @@
-"""The provider's description for Airflow. Every Airflow process loads this module, so it imports no slow modules."""
+"""Describes the provider to Airflow. Every Airflow process imports this module, so the import must be fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Returns the provider's description in the form of airflow/provider_info.schema.json (Airflow 3.3)."""
+    """Returns the provider's description, which conforms to airflow/provider_info.schema.json (Airflow 3.3)."""
     return {
         "package-name": "stepset",
         "name": "stepset",

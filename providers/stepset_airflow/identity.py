@@ -1,7 +1,7 @@
-"""The identity of a task instance: the name and owner of its run, and the number of its attempt.
+"""Derives the name, the owner and the attempt number of a run from the task instance of the run.
 
-Each iteration of a loop (Airflow 3.4) is a task instance. Its region, which the identity contains, stays the same when
-the iteration is retried, deferred or cleared.
+In Airflow 3.4, each iteration of a loop is a separate task instance, and the region is part of the identity of this
+task instance. The region stays the same when the iteration is retried, deferred or cleared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class TaskInstance(Protocol):
-    """Attributes of an Airflow task instance that are used here; `loop_region_of` uses others of Airflow 3.4."""
+    """The attributes of an Airflow task instance that this module uses.
+
+    In Airflow 3.4, the function `loop_region_of` uses further attributes.
+    """
 
     dag_id: str
     task_id: str
@@ -27,35 +30,43 @@ class TaskInstance(Protocol):
 
 
 def map_index_of(ti: Any) -> int:
-    """Returns the map index of a task instance or its key; -1 if the task is not mapped (Airflow: -1 or None)."""
+    """Returns the map index of a task instance, or -1 if the task is not mapped.
+
+    `ti` is the task instance or the key of the task instance.
+    """
     return -1 if ti.map_index is None else int(ti.map_index)
 
 
 def run_name(ti: TaskInstance) -> str:
-    """Returns the name of a task instance's local run: the task's slug, a hash of the identity, the try number.
+    """Returns the name of the local run of a task instance.
 
-    The name is short enough for every target (`jobset_name_budget`), even with a generation appended.
+    The name consists of a slug of the task's id, a hash of the task instance's identity, and the try number. The name
+    is short enough for every target (`jobset_name_budget`), even if `free_name` appends a number.
     """
     return _name(ti, _digest(ti), ti.try_number)
 
 
 def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
-    """Returns the name of a task instance's run on a cluster, which its tries share.
+    """Returns the name of the run of a task instance on a cluster. The try number is not part of the name.
 
-    `instance` names this Airflow deployment, because several may share a cluster; `generation` counts the task's runs.
+    Args:
+        ti: the task instance.
+        instance: the name of this Airflow deployment. The name distinguishes deployments that share a cluster.
+        generation: the number of runs that the task instance has had, including this run.
     """
     return _name(ti, owner_of(ti, instance), generation)
 
 
 def owner_of(ti: TaskInstance, instance: str) -> str:
-    """Returns a hash by which a task instance recognises its run; a valid label value."""
+    """Returns a hash that identifies the task instance to which a run belongs. The hash is a valid label value."""
     return _digest(ti, instance)[:40]
 
 
 def labels_of(ti: TaskInstance) -> dict[str, str]:
-    """Returns the labels by which users find a task instance's objects; KubernetesPodOperator sets the same labels.
+    """Returns labels with which users can find the Kubernetes objects of a task instance.
 
-    The try number is left out, because a run may belong to several tries.
+    KubernetesPodOperator also sets these labels. There is no label for the try number, because several tries may use
+    the same run.
     """
     values = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
     if (index := map_index_of(ti)) >= 0:
@@ -79,15 +90,16 @@ def _digest(ti: TaskInstance, *more: str) -> str:
 
 
 def epoch(ti: TaskInstance, retries: int) -> int:
-    """Returns the try number at which a task instance was last cleared; 0 if it never was."""
+    """Returns the try number at which a task instance was last cleared. Returns 0 if it was never cleared."""
     return try_cleared_at(ti.max_tries, retries)
 
 
 def free_name(name: str, backend: Backend) -> str:
-    """Returns `name`, with a number appended if completed runs already use it.
+    """Returns `name`, or `name` with a number if a completed run is already called `name`.
 
-    Such runs exist if a user deleted the DAG run and Airflow created it again. Raises InfrastructureError if a run
-    with such a name is still active.
+    This happens if a user deleted the DAG run, and Airflow created the DAG run again.
+
+    Raises InfrastructureError if an active run already has the name.
     """
     from stepset.errors import InfrastructureError, RunNotFoundError
 

@@ -1,4 +1,8 @@
-"""`retry_policy=TrainingRetryPolicy()`: retries failures that the cluster caused, not those of the training code."""
+"""A retry policy for Airflow tasks: `retry_policy=TrainingRetryPolicy()`.
+
+The policy retries a task if the cluster caused the failure. If the training code caused the failure, the policy does
+not retry the task.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,17 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 RETRIED = ("Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull")
-"""Kinds of failures after which another try may succeed."""
+"""The kinds of failures after which another try may succeed."""
 
 
 class TrainingRetryPolicy(RetryPolicy):
-    """Retries failures of some kinds, up to the task's `retries`; others fail the task at once.
+    """Retries a task up to `retries` times if its run failed with one of the given kinds of failures.
+
+    After any other kind of failure, the task is not retried.
 
     Args:
-        kinds: kinds of failures that are retried.
-        delay: seconds before the next try; default: the task's retry_delay.
+        kinds: the kinds of failures after which the task is retried.
+        delay: the number of seconds before the next try. The default is the task's `retry_delay`.
     """
 
     def __init__(self, kinds: Iterable[str] = RETRIED, delay: float | None = None) -> None:
@@ -32,7 +38,10 @@ class TrainingRetryPolicy(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Returns a decision based on the kind of failure; for other exceptions, Airflow's default."""
+        """Returns whether the task is retried after `exception`.
+
+        If the exception is not a TrainingTaskError, the method returns Airflow's default decision.
+        """
         if not isinstance(exception, TrainingTaskError):
             return RetryDecision.default()
         if exception.kind not in self.kinds:
@@ -41,10 +50,10 @@ class TrainingRetryPolicy(RetryPolicy):
         return RetryDecision.retry(delay, f"{exception.kind}: the training continues from its last checkpoint")
 
     def serialize(self) -> dict[str, Any]:
-        """Returns the policy's fields, for the serialized DAG."""
+        """Returns the fields of the policy. Airflow stores these fields in the serialized DAG."""
         return {"kinds": list(self.kinds), "delay": self.delay}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
-        """Returns the policy with the fields that `serialize` returned."""
+        """Creates the policy from the fields that `serialize` returned."""
         return cls(data["kinds"], data["delay"])

@@ -3,7 +3,8 @@
     import stepset
     status = stepset.run(stepset.TrainingJob(framework="torch", num_nodes=2, procs_per_node=2, script="train.py"))
 
-The names in `__all__` are the public API. They are imported on first use, so that `import stepset` costs nothing.
+The names in `__all__` are the public API. Each name is imported when it is used for the first time. Therefore
+`import stepset` is fast.
 """
 
 from __future__ import annotations
@@ -12,12 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepset import aio
-    from stepset.api import JobSource, explain, prune, render, run
+    from stepset.api import JobSource, explain, prune, render, run, submit
     from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
+    from stepset.notebook.results import Diagnosis, LogLines, RunList
     from stepset.plan.explain import ExplainRow
-    from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
+    from stepset.run_status import (
+        Failure,
+        FailureKind,
+        LogLine,
+        Phase,
+        Progress,
+        ProgressPoint,
+        RankStatus,
+        RunStatus,
+        Waiting,
+    )
+    from stepset.runs import Run, cancel, delete, diagnose, list_runs, logs, status
     from stepset.spec import TrainingJob, load_job
     from stepset.watch.lines import OpenLine
 
@@ -25,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BadInputError",
     "ClusterOptions",
+    "Diagnosis",
     "ExitCode",
     "ExplainRow",
     "Failure",
@@ -32,11 +46,15 @@ __all__ = [
     "InfrastructureError",
     "JobSource",
     "LogLine",
+    "LogLines",
     "OpenLine",
     "OpenLineListener",
     "Phase",
     "Progress",
+    "ProgressPoint",
     "RankStatus",
+    "Run",
+    "RunList",
     "RunListener",
     "RunNotFoundError",
     "RunStatus",
@@ -45,16 +63,24 @@ __all__ = [
     "TrainingJob",
     "Waiting",
     "aio",
+    "cancel",
+    "delete",
+    "diagnose",
     "explain",
+    "list_runs",
     "load_job",
+    "logs",
     "prune",
     "render",
     "run",
+    "status",
+    "submit",
 ]
 
 _MODULES = {
     "BadInputError": "stepset.errors",
     "ClusterOptions": "stepset.backends.base",
+    "Diagnosis": "stepset.notebook.results",
     "ExitCode": "stepset.exit_code",
     "ExplainRow": "stepset.plan.explain",
     "Failure": "stepset.run_status",
@@ -62,23 +88,34 @@ _MODULES = {
     "InfrastructureError": "stepset.errors",
     "JobSource": "stepset.api",
     "LogLine": "stepset.run_status",
+    "LogLines": "stepset.notebook.results",
     "OpenLine": "stepset.watch.lines",
     "OpenLineListener": "stepset.backends.base",
     "Phase": "stepset.run_status",
     "Progress": "stepset.run_status",
+    "ProgressPoint": "stepset.run_status",
     "RankStatus": "stepset.run_status",
+    "Run": "stepset.runs",
+    "RunList": "stepset.notebook.results",
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
-    "RunStatus": "stepset.run_status",
+    "RunStatus": "stepset.html.status_text",  # this module registers the text and HTML that notebooks show
     "StepsetError": "stepset.errors",
     "TrainingFailedError": "stepset.errors",
     "TrainingJob": "stepset.spec",
     "Waiting": "stepset.run_status",
+    "cancel": "stepset.runs",
+    "delete": "stepset.runs",
+    "diagnose": "stepset.runs",
     "explain": "stepset.api",
+    "list_runs": "stepset.runs",
     "load_job": "stepset.spec",
+    "logs": "stepset.runs",
     "prune": "stepset.api",
     "render": "stepset.api",
     "run": "stepset.api",
+    "status": "stepset.runs",
+    "submit": "stepset.api",
 }
 
 
@@ -88,7 +125,7 @@ def __getattr__(name: str) -> Any:
     if name == "aio":
         return import_module("stepset.aio")
     if name in _MODULES:
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # found without this function next time
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # Python then finds the name directly
         return value
     raise AttributeError(f"module 'stepset' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""The exit codes of the command line, by meaning."""
+"""The exit codes of the command line."""
 
 from __future__ import annotations
 

@@ -1,29 +1,45 @@
-"""Makes text of any origin safe to print; every interface applies it to text for a terminal, a log or a page.
+"""Makes text of any origin safe to print. Every interface uses this module for text in a terminal, a log or a page.
 
-A terminal executes control sequences: they set the clipboard, move the cursor or change the title. Invisible and
-bidirectional characters make a line read as something else. Both become visible escapes.
+A terminal executes control sequences. A control sequence can set the clipboard, move the cursor or change the title.
+Invisible and bidirectional characters make a line look different from its content. The functions replace all these
+sequences and characters by visible escapes.
 """
 
 from __future__ import annotations
 
 import re
 
-_JOINABLE = (
-    "\u0300-\u1fff\u2190-\u2bff\u2c80-\u2dff\u3005-\ud7ff\uf900-\ufdff\ufe00-\ufe0f\ufe20-\ufe2f\ufe70-\ufefe"
-    "\U00010000-\U000dffff"
+_EMOJI_OR_IDEOGRAPHS = (
+    "\xa9\xae\u1000-\u109f\u203c\u2049\u2100-\u2bff\u2e80-\u3163\u3165-\ud7ff\ue000-\ufaff"
+    "\U00010ac0-\U00010aff\U0001f000-\U0001faff\U00020000-\U0003ffff"
 )
-"""Letters and marks of scripts other than Latin, and emoji: a joiner between two of them changes their shape."""
+"""Characters that have variants in Unicode 16 (StandardizedVariants.txt, emoji-variation-sequences.txt, IVD)."""
+_JOINABLE = (
+    "\u0300-\u034e\u0350-\u061b\u061d-\u115e\u1161-\u17b3\u17b6-\u180a\u1810-\u1fff"
+    "\u2190-\u2bff\u2c80-\u2dff\u3005-\u3163\u3165-\ud7ff\uf900-\ufdff\ufe20-\ufe2f\ufe70-\ufefe"
+    "\U00010000-\U0001bc9f\U0001bca4-\U0001d172\U0001d17b-\U000dffff"
+)
+"""Emoji, and the letters and marks of all scripts except Latin. A joiner between two of these characters changes the
+shape of the characters."""
 _UNSAFE = re.compile(
     # The emoji of a region's flag, such as Scotland's. It contains tag characters and is not escaped.
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
-    "|[\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 without the tab, DEL, C1
+    "|[\x00-\x08\x0a-\x1f\x7f-\x9f"  # DEL, C1, and C0 except the tab
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks, embeddings, overrides and isolates of bidirectional text
     "\u2028\u2029"  # separators of lines and paragraphs
-    "\xad\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # without a width
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+    # Zero-width characters: Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt). The variation
+    # selectors and the joiners are not included here and follow below.
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
     "\ud800-\udfff]"  # surrogates: bytes that could not be decoded
-    # The joiners of Arabic, Indic scripts, Mongolian and emoji, unless they are between two characters of _JOINABLE.
-    f"|(?<![{_JOINABLE}])[\u180e\u200c\u200d]|[\u180e\u200c\u200d](?![{_JOINABLE}])"
+    # Variation selectors. A selector is kept after a character that has variants, or after the digit of a keycap emoji.
+    "|(?<![\u1820-\u18aa])[\u180b-\u180d\u180f]"
+    f"|(?<![{_EMOJI_OR_IDEOGRAPHS}])(?!(?<=[0-9#*])\ufe0f\u20e3)[\ufe00-\ufe0f]"
+    f"|(?<![{_EMOJI_OR_IDEOGRAPHS}])[\U000e0100-\U000e01ef]"
+    # The joiners of Arabic, Indic scripts, Mongolian and emoji. A joiner is kept between two characters of _JOINABLE. A
+    # variation selector may precede the joiner.
+    f"|(?<![{_JOINABLE}])(?<![{_EMOJI_OR_IDEOGRAPHS}][\ufe00-\ufe0f])(?<![\u1820-\u18aa][\u180b-\u180d\u180f])"
+    f"[\u180e\u200c\u200d]|[\u180e\u200c\u200d](?![{_JOINABLE}])"
 )
 _SEQUENCE = re.compile(  # ECMA-48
     r"""
@@ -35,47 +51,54 @@ _SEQUENCE = re.compile(  # ECMA-48
     """,
     re.VERBOSE,
 )
+_COLOUR_NUMBERS = {"5": 2, "2": 4}
 _HIDING = frozenset({"5", "6", "8"})
-"""Parameters of a colour sequence that blink or conceal text."""
+"""The parameters of a colour sequence that make text blink or conceal it."""
 
 
 def printable(text: str) -> str:
     """Returns `text` as one line in which control, invisible and bidirectional characters are escaped.
 
-    Escaped are the controls of C0 and C1 except the tab, DEL, separators of lines and paragraphs, the marks, overrides
-    and isolates of bidirectional text, characters without a width, and surrogates, which stand for bytes that could not
-    be decoded. The letters, marks and emoji of all languages remain.
+    These characters are escaped:
+
+    - DEL, and the control characters C0 and C1 except the tab
+    - the separators of lines and paragraphs
+    - the marks, overrides and isolates of bidirectional text
+    - zero-width characters
+    - surrogates, which stand for bytes that could not be decoded
+
+    The letters, marks and emoji of all languages are kept.
 
     >>> printable("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'
     >>> print(printable("gpj\\u202eexe."))
     gpj\\u202eexe.
     """
-    return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
+    return text if _is_plain(text) else _UNSAFE.sub(_escaped, text)
 
 
 def printable_text(text: str) -> str:
-    """Returns a text of several lines with `printable` applied to each."""
-    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+    """Returns a text of several lines in which `printable` is applied to each line."""
+    return text if _is_plain(text) else "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """Returns an equivalent JSON text, with a JSON escape for each character that `printable` escapes.
+    """Returns an equivalent JSON text in which every character that `printable` escapes is written as a JSON escape.
 
     >>> print(printable_json('"a\x7f"'))
     "a\\u007f"
     """
     if text.isascii() and "\x7f" not in text:
-        return text  # JSON itself escapes the controls of C0
+        return text  # JSON itself escapes the control characters C0
     return _UNSAFE.sub(lambda found: found.group() if found.group() == "\n" else _json_escaped(found), text)
 
 
 def printable_line(text: str) -> str:
-    """Returns a line of a program's output in the form that a terminal would finally show, with its colours.
+    """Returns a line of a program's output in the form that a terminal shows after the whole line was printed.
 
-    A progress bar overwrites its line with carriage returns, so only what it wrote last is kept. Control sequences
-    other than colours are removed, because they would affect the lines of other ranks; colours end with the line.
-    Everything else is as in `printable`.
+    A progress bar overwrites its line with carriage returns. Therefore only the last text of the line is kept.
+    Control sequences other than colours are removed, because they would affect the lines of other ranks. Colours are
+    kept, and are reset at the end of the line. All other characters are treated as in `printable`.
 
     >>> printable_line("\\r 10%\\r 100%")
     ' 100%'
@@ -93,6 +116,10 @@ def printable_line(text: str) -> str:
     return f"{shown}\x1b[0m" if "\x1b" in shown else shown
 
 
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()  # str.isprintable also accepts zero-width characters
+
+
 def _escaped(found: re.Match[str]) -> str:
     return found.group(1) or found.group().encode("unicode_escape").decode()
 
@@ -103,14 +130,17 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 
 def _colour(sequence: str | None) -> str:
-    """Returns a colour sequence unless it hides text; "" for None."""
+    """Returns a colour sequence, or "" if the sequence is None or hides text."""
     if sequence is None:
         return ""
     words = [word.lstrip("0") for word in sequence[2:-1].replace(":", ";").split(";")]
     while words:
         word = words.pop(0)
-        if word in ("38", "48", "58") and words:  # the numbers of an extended colour
-            del words[: 2 if words[0] == "5" else 4]
+        if word in ("38", "48", "58"):  # an extended colour, followed by 5 and an index, or by 2 and three numbers
+            count = _COLOUR_NUMBERS.get(words[0] if words else "", 0)
+            if not count or len(words) < count:
+                return ""  # terminals differ in how many of the following numbers they skip
+            del words[:count]
         elif word in _HIDING:
             return ""
     return sequence

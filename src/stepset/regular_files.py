@@ -1,4 +1,4 @@
-"""Opens regular files only: opening a pipe waits for a writer, and opening a device may have effects."""
+"""Opens only regular files. Opening a pipe waits for a writer, and opening a device can have side effects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 _FLAGS = (
     os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)  # the file may become a pipe between the check and the call
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe may replace the file between the check and os.open
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
@@ -24,7 +24,7 @@ def open_regular(path: Path, *, follow_links: bool = False) -> FileIO:
     """Opens a regular file for reading, without a buffer.
 
     Args:
-        path: the file.
+        path: the path of the file.
         follow_links: whether the last part of the path may be a link to a regular file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Creates the RenderRequest of a run from a job, its sources and the agent's file."""
+"""Creates the `RenderRequest` of a run from a job, the job's sources and the agent's source code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from stepset.agent import BUILT_FILE
 from stepset.frameworks import make_plan
+from stepset.requirements import PROGRAM_FILE
 from stepset.sources import Sources
 from stepset.spec.job import TrainingJob
 from stepset.targets.request import RenderRequest
@@ -23,18 +24,24 @@ def make_request(
     attempt: int = 0,
     owned_by: Mapping[str, Any] | None = None,
 ) -> RenderRequest:
-    """Returns the input of a target for one run of a job.
+    """Returns the `RenderRequest` from which a target renders one run of a job.
 
     Args:
-        run: the run's name; default: the job's.
-        namespace: written into the objects; default: none.
-        owner, attempt, owned_by: as in RunRequest.
+        run: the name of the run. Default: the name of the job.
+        namespace: the namespace in the objects. Default: the objects contain no namespace.
+        owner, attempt, owned_by: the values of the fields of the same names in `RunRequest`.
+
+    Raises:
+        BadInputError: the sources cannot be shipped.
     """
+    sources.check_shippable()
     run = run or job.name
-    return RenderRequest(job, make_plan(job), sources, agent_text(), run, namespace, owner, attempt, owned_by)
+    installer = PROGRAM_FILE.read_text(encoding="utf-8") if sources.requirements else ""
+    plan = make_plan(job)
+    return RenderRequest(job, plan, sources, agent_text(), run, namespace, owner, attempt, owned_by, installer)
 
 
 @cache
 def agent_text() -> str:
-    """Returns the text of the agent's built file, which every pod mounts from a ConfigMap."""
+    """Returns the content of the agent's Python file. The pods mount this file from a ConfigMap."""
     return BUILT_FILE.read_text(encoding="utf-8")

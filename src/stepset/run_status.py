@@ -1,18 +1,44 @@
-"""The state of a run for every interface: phases, one row per rank, progress, failure, result.
+"""The classes for the state of a run: its phase, ranks, progress, failure and result.
 
-Plain data that can be stored as JSON.
+All interfaces use these classes. The classes contain only plain data, which can be stored as JSON.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 from stepset.exit_code import ExitCode
+from stepset.printable import printable
+from stepset.unstructured import LATEST
 
-LATEST = 2.0**35
-"""Times must be below this limit, in seconds since the epoch (year 3058): Python cannot format years after 9999."""
+
+@singledispatch
+def as_html(value: object, now: float) -> str:
+    """Returns a value as HTML for notebooks.
+
+    The function for `RunStatus` is registered by `stepset.html.status`, because this module cannot import the renderer.
+
+    Args:
+        now: the current time, in seconds since the epoch.
+
+    Raises:
+        NotImplementedError: no function is registered for the type. A notebook then shows the value as text.
+    """
+    raise NotImplementedError(f"no module that renders {type(value).__name__} was imported")
+
+
+@singledispatch
+def as_text(value: object, now: float) -> str:
+    """Returns a value as plain text for Python users.
+
+    The function for `RunStatus` is registered by `stepset.html.status_text`.
+    """
+    return repr(value)
 
 
 class Phase(StrEnum):
@@ -28,7 +54,7 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has finished."""
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.LOST)
 
 
@@ -48,7 +74,7 @@ class FailureKind(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command line."""
+        """The exit code of the command line for this kind of failure."""
         return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
 
 
@@ -63,19 +89,27 @@ _EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank, or one pod without a rank (a launcher, a role).
+    """The state of one rank. A pod without ranks, such as a launcher or a role's pod, has a row of its own.
 
     Args:
-        source: the prefix of its log lines: `rank 3`, `node 0`, `launcher`, or a role's pod such as `prepare-0`.
-        rank: its global rank; None for a pod without one.
-        node: the machine, if known.
-        state: Pending, Running, Succeeded, Failed, Stopped (by stepset, because another rank failed); for a local rank
-            also Ended (its process no longer exists, and its end is not recorded yet) and Lost (its supervisor no
-            longer exists).
-        restarts: the number of its restarts.
-        exit_code: None while it runs, and if a signal ended it.
-        signal: the number of the signal that ended it.
-        last_line: the last line it printed.
+        source: the source of the log lines, which is also their prefix. Examples are `rank 3`, `node 0`, `launcher`,
+            and `prepare-0` for the pod of a role.
+        rank: the global rank, or None for a pod without ranks.
+        node: the name of the machine, if this name is known. In a local run, the name of a simulated node such as
+            `node 1`.
+        state: Pending, Running, Succeeded, Failed or Stopped. Stopped means that stepset stopped the rank because
+            another rank had failed. A local rank can also be Ended or Lost. Ended means that the process no longer
+            exists and its exit code is not recorded yet. Lost means that the supervisor process no longer exists.
+        restarts: the number of restarts of the rank.
+        exit_code: the exit code of the rank. None while the rank runs, or if a signal terminated the rank.
+        signal: the number of the signal that terminated the process, or None.
+        last_line: the last line that the rank printed. If a rank of a local run has printed no complete line, this is
+            what its progress bar currently shows, unless the job has Secrets.
+        last_line_at: the time of the last output, in seconds since the epoch. Progress reports and progress bars are
+            output. The time is None if the rank has printed nothing. On a cluster, the time is also None if the status
+            was read without following the run.
+        pid: the PID of the rank's process. It is None in these cases: the rank does not run, the run is on a cluster,
+            or the status was read outside the PID namespace of the run.
     """
 
     source: str
@@ -87,11 +121,17 @@ class RankStatus:
     exit_code: int | None = None
     signal: int | None = None
     last_line: str = ""
+    last_line_at: float | None = field(default=None, compare=False)
+    pid: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The training code's last report, on a `{"stepset": {...}}` line; `progress` is the completed fraction, 0 to 1."""
+    """The last progress report that the training code printed, as a line `{"stepset": {...}}`.
+
+    Args:
+        progress: the completed fraction of the training, from 0 to 1.
+    """
 
     step: int | None = None
     progress: float | None = None
@@ -99,19 +139,31 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressPoint:
+    """The progress of the training at one time. `at` is in seconds since the epoch."""
+
+    at: float
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed, and what failed first.
+    """Why a run failed, and which process failed first.
 
     Args:
-        message: what happened, one sentence.
-        advice: what to do, one sentence.
-        rank, pod, node: the process that failed first, if known.
-        exit_code, signal: how that process ended.
-        error: the first real error that the process printed (exception line or launcher's report).
-        tail: the last lines of the process.
-        events: relevant cluster events.
-        restarts: gang restarts before this failure.
-        aftermath: the sources (as in RankStatus) of the processes that ended because of this failure.
+        message: one sentence that states what happened.
+        advice: one sentence that states what the user can do.
+        rank, pod, node: the rank, pod and node of the process that failed first, if they are known.
+        exit_code, signal: the exit code of this process, or the signal that terminated it.
+        error: the first error in the output of this process. Errors that are consequences of other errors are ignored.
+            The value is the line of an exception, or the report of a launcher.
+        frame: the innermost frame of the traceback of `error` that is not in a library, with its source line. Empty if
+            there is no traceback, or if the last lines of the process that stepset has read do not contain the frame.
+        tail: the last lines that the process printed.
+        events: the events of the cluster that belong to the failure.
+        restarts: the number of restarts of the whole gang before this failure.
+        aftermath: the sources of the processes that terminated because of this failure.
+        same_error: the sources of the other processes that failed with the same error.
     """
 
     kind: FailureKind
@@ -127,6 +179,8 @@ class Failure:
     events: tuple[str, ...] = ()
     restarts: int = 0
     aftermath: tuple[str, ...] = ()
+    same_error: tuple[str, ...] = ()
+    frame: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,51 +188,73 @@ class Waiting:
     """The queue of a run that waits for admission.
 
     Args:
-        queue: the queue's name; in Kueue, that of the LocalQueue.
-        reason: the controller's one-word reason; in Kueue, that of the Workload's condition QuotaReserved.
-        message: the controller's message; empty if there is none yet.
-        position: 1 is the first of the LocalQueue; None if unknown. Kueue reports it only through its visibility
-            API, which needs a permission of its own.
+        queue: the name of the queue. With Kueue, this is the name of the LocalQueue.
+        reason: the controller's reason in one word. With Kueue, this is the reason of the condition QuotaReserved of
+            the Workload.
+        message: the controller's message. Empty if there is no message yet.
+        position: the position in the LocalQueue. The first position is 1. None means that the position is unknown.
+            Kueue reports the position only through its visibility API, which needs a separate permission.
+        change: the change that is needed before the queue can admit the run. The controller's message determines this
+            value. An empty string means that no change is needed.
+        requests: the quantity of each resource that all pods of the run request together. The keys are the names of the
+            resources. The mapping is empty if the quantities are unknown.
     """
 
     queue: str
     reason: str = ""
     message: str = ""
     position: int | None = None
+    change: str = ""
+    requests: dict[str, str] = field(default_factory=dict)
 
     @property
     def inadmissible(self) -> bool:
-        """Whether the queue cannot admit the run, even with free capacity (kueue v0.16: WorkloadInadmissible)."""
-        return self.reason == "Inadmissible"
+        """Whether the queue can admit the run only after a change. If True, waiting for other runs does not help."""
+        return bool(self.change)
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run at one moment. Times are seconds since the epoch.
+    """The state of a run at one time. All times are in seconds since the epoch.
 
     Args:
-        name: the run's name.
-        job: the job's name.
+        name: the name of the run.
+        job: the name of the job.
         backend: local or kubernetes.
         phase: the phase of the run's life cycle.
-        reason: why the run is not running: Queued, Unschedulable, PullingImage, Starting; NodeLost if a node was lost.
-        attempt: gang restarts so far.
-        world_size: planned ranks, if known.
-        created: when the run was created.
-        started: when the first pod of the world started; None before.
-        finished: when the run ended; None before.
-        ranks: a row for each rank, and for each pod without a rank.
-        progress: the last report of the training code; None without one.
-        result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, once the run has succeeded; else None.
-        failure: why the run failed; None unless it did.
-        notes: facts about the run that a user may have to know.
-        trouble: the problem that blocks the run, as the failure that it would cause; None once the run is over.
-        waiting: the queue in which the run waits; None if it is not queued.
-        expires: the time from which `stepset prune` deletes the run: its `ttl` after its end. None until the run is
-            over, if it has no ttl, and if the cluster deletes it.
-        program: what the run executes: the script, module or command of the job, with its arguments.
-        labels: the job's labels.
-        namespace: the namespace of a run on a cluster; empty for a local run.
+        reason: why the run is not running. The reason is Queued, Unschedulable, PullingImage, Starting or NodeLost. If
+            the run finished without success, the reason is the kind of its failure.
+        attempt: the number of restarts of the whole gang so far.
+        first_attempt: the value of STEPSET_ATTEMPT at the first start of the run. The value is above 0 if the run
+            continues an earlier run. On a cluster, the value is always 0.
+        continues: the name of the earlier local run that this run continues, or an empty string.
+        world_size: the planned number of ranks, or None if this number is unknown.
+        created: the time at which the run was created.
+        started: the time at which the first pod with ranks started. It is None until then.
+        finished: the time at which the run finished. It is None until then.
+        ranks: one row for each rank, and one row for each pod without ranks.
+        progress: the last report of the training code, or None if there is no report.
+        result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE. It is None until the run has succeeded.
+        failure: why the run failed, or None if the run has not failed.
+        notes: facts about the run for the user.
+        trouble: the problem that currently blocks the run. It is a `Failure` object, because the run fails if the
+            problem persists. It is None if there is no problem, and after the run has finished.
+        waiting: the queue in which the run waits, or None if the run is not in a queue.
+        expires: the time at which the `ttl` of the run expires. From this time on, `stepset prune` deletes the run. The
+            time is None until the run has finished. It is also None if the run has no ttl, or if the cluster itself
+            deletes the run.
+        program: what the run executes. This is the script, module, command or function of the job, with its arguments.
+        labels: the labels of the job.
+        namespace: the namespace of a run on a cluster. It is empty for a local run.
+        submitted_by: the account that submitted a run on a cluster. It is empty if it is unknown. It is no proof,
+            because any account that may write the workload can change it.
+        points: the progress reports of the training code, at most 160. Notebooks show them as curves. For a run on a
+            cluster, only the process that follows the run has the points. Therefore the status that `run` returns has
+            points, but the status that `submit`, `status` or `wait` reads has no points. A list of runs has no points.
+        resumable: whether a new run can continue this run from its last checkpoint. It is True for a local run that has
+            finished without success and whose `checkpoint_dir` contains a checkpoint. In a list of runs, it is False.
+        function: the name of the Python function that a resumable run called. It is empty if `resumable` is False, and
+            if the run called no function.
     """
 
     name: str
@@ -187,6 +263,8 @@ class RunStatus:
     phase: Phase = Phase.PENDING
     reason: str = ""
     attempt: int = 0
+    first_attempt: int = 0
+    continues: str = ""
     world_size: int | None = None
     created: float = 0.0
     started: float | None = None
@@ -202,13 +280,23 @@ class RunStatus:
     program: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     namespace: str = ""
+    submitted_by: str = ""
+    points: tuple[ProgressPoint, ...] = field(default=(), compare=False, repr=False)
+    resumable: bool = field(default=False, compare=False, repr=False)
+    function: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Sets `reason` to the kind of the failure if the run finished without success."""
+        if self.phase.final and self.failure is not None:
+            object.__setattr__(self, "reason", self.failure.kind.value)  # the class is frozen
 
     def with_(self, **changes: Any) -> RunStatus:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the status as plain data for JSON."""
-        data = asdict(self)
+        """Returns the status as plain data for JSON. The data contains no `points`, `resumable` and `function`."""
+        data = asdict(replace(self, points=()))
+        del data["points"], data["resumable"], data["function"]
         data["phase"] = self.phase.value
         for name, failure in (("failure", self.failure), ("trouble", self.trouble)):
             if failure:
@@ -217,10 +305,12 @@ class RunStatus:
 
     @classmethod
     def from_dict(cls, data: object) -> RunStatus:
-        """Reads the data of `to_dict`, also that of other versions, which may have fewer or more fields.
+        """Returns the status that `to_dict` wrote.
+
+        The data can come from another version of stepset. Therefore the data can have missing or additional fields.
 
         Raises:
-            ValueError: the data is not that of a status.
+            ValueError: the data is not a valid status.
         """
         from msgspec import ValidationError, convert
 
@@ -231,33 +321,78 @@ class RunStatus:
         times = (status.created, status.started, status.finished, status.expires)
         if not all(at is None or 0 <= at < LATEST for at in times):
             raise ValueError(f"not the status of a run: its times are not seconds since the epoch: {times}")
+        progress = status.progress or Progress()
+        if not all(map(math.isfinite, (progress.progress or 0.0, *progress.metrics.values()))):
+            raise ValueError("not the status of a run: its progress is not finite")
         return status
 
+    def _repr_html_(self) -> str:
+        """Returns the status as HTML for notebooks, with its state, ranks, curves and diagnosis."""
+        return as_html(self, time.time())
+
+    def __str__(self) -> str:
+        """Returns the text that `stepset diagnose` prints.
+
+        The text states how the run finished and why it failed. If the run has not finished, the text states its current
+        state.
+        """
+        return as_text(self, time.time())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Shows the status as text in IPython."""
+        printer.text(str(self))
+
     def with_ttl(self, ttl: float | None) -> RunStatus:
-        """Returns the status with `expires`: `ttl` seconds after the run's end; None without a ttl or an end."""
+        """Returns the status with `expires` set to `ttl` seconds after the run finished.
+
+        `expires` is None if `ttl` is None or if the run has not finished.
+        """
         over = self.phase.final and self.finished is not None and ttl is not None
         return replace(self, expires=self.finished + ttl if over else None)  # type: ignore[operator]  # checked above
 
     def expired(self, now: float) -> bool:
-        """Whether the run's ttl is over; `now` is in seconds since the epoch."""
+        """Returns whether the ttl of the run has expired at the time `now`, in seconds since the epoch."""
         return self.expires is not None and self.expires <= now
 
     @property
+    def duration(self) -> float | None:
+        """The number of seconds from the creation of the run until the run finished.
+
+        None if the run has not finished, or if the time of its creation is unknown.
+        """
+        return None if self.finished is None or not self.created else self.finished - self.created
+
+    @property
     def exit_code(self) -> ExitCode:
-        """The exit code of the command line once the run is over."""
+        """The exit code that the command line uses for this run. The value is valid only if the run has finished."""
         if self.phase is Phase.SUCCEEDED:
             return ExitCode.SUCCESS
         return self.failure.kind.exit_code if self.failure else ExitCode.INFRASTRUCTURE
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line of a log: `source` is for example `rank 3` or `prepare-0`, `text` has no line end.
+class LogLine(NamedTuple):
+    """A line of a log.
 
-    Bytes that are not UTF-8 become U+FFFD. `aftermath` is whether a launcher, or a rank that was stopped, printed the
-    line after the failure of another rank; the command line, Airflow and KFP omit such lines.
+    Args:
+        source: the process that printed the line, for example `rank 3` or `prepare-0`.
+        text: the line without its line break. Bytes that are not UTF-8 are replaced by U+FFFD.
+        aftermath: whether the line is only a consequence of another rank's failure. Launchers and stopped ranks print
+            such lines after the failure. Also True for lines that torchrun prints at its exit barrier after the ranks
+            of its pod have exited with 0. The command line, Airflow and KFP omit these lines.
     """
 
     source: str
     text: str
     aftermath: bool = False
+
+    def __str__(self) -> str:
+        """Returns the line as `stepset logs` prints it.
+
+        >>> print(LogLine("rank 3", "loss 0.31"))
+        [rank 3] loss 0.31
+        """
+        return f"[{self.source}] {self.text}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Shows the line as text in IPython. Control characters are escaped."""
+        printer.text(printable(str(self)))

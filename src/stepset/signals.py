@@ -1,12 +1,14 @@
-"""Handles signals that stop a run: the interpreter writes them to a pipe, and a thread reads the pipe.
+"""Handles signals that stop a run. The interpreter writes signals to a pipe, and a thread reads the pipe.
 
-Python calls a signal handler in the main thread between two bytecodes, wherever that thread is: inside `Event.set`,
-inside another handler. A handler that takes a lock that the interrupted code holds waits forever. And while the main
-thread waits for a lock, Python may not call the handler at all: the kernel may deliver two signals in quick succession
-to another thread, and the main thread continues to wait (CPython 3.11 and Linux 6.18, tested: one pair in five).
+Python calls a signal handler in the main thread between any two bytecodes. The handler can interrupt `Event.set` or
+another handler. If the handler acquires a lock that the interrupted code holds, the handler waits forever.
 
-Therefore the handler here does nothing, and the interpreter writes the number of the signal to a pipe, in whichever
-thread it arrives (signal.set_wakeup_fd; https://cr.yp.to/docs/selfpipe.html).
+While the main thread waits for a lock, Python sometimes does not call the handler at all. The kernel can deliver two
+signals in quick succession to another thread. The main thread then continues to wait. In a test with CPython 3.11 and
+Linux 6.18, this happened with one pair of signals in five.
+
+Therefore the signal handler in this module does nothing. The interpreter writes the number of the signal to a pipe. The
+number is written in the thread that receives the signal (signal.set_wakeup_fd; https://cr.yp.to/docs/selfpipe.html).
 """
 
 from __future__ import annotations
@@ -25,25 +27,27 @@ _Handler = Callable[[int, FrameType | None], object] | int
 _END = 0  # no signal has this number
 _READ_SIZE = 4096
 _END_INTERVAL = 0.1
-"""Seconds between two attempts to end the thread while the pipe is full."""
+"""The number of seconds between two attempts to stop the thread while the pipe is full."""
 
 
 @contextmanager
 def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[None]:
-    """Calls `act` with the number of each of these signals that arrives inside the block.
+    """Calls `act` for each signal in `numbers` that arrives inside the `with` block.
 
-    `act` runs in a thread of its own, once per signal and in the order of their arrival; it may take locks. When the
-    block is left, the thread has ended and the former handlers are restored. A signal that was ignored before stays
-    ignored (nohup). Does nothing outside the main thread, where Python cannot set handlers.
+    The argument of `act` is the number of the signal. A separate thread calls `act` once per signal, in the order of
+    arrival. `act` may acquire locks. At the exit of the block, the thread is stopped and the former handlers are
+    restored. If a signal was ignored before the block (nohup), the signal is still ignored. Outside the main thread,
+    Python cannot set handlers. Therefore the function does nothing there.
 
     Raises:
-        InfrastructureError: the system allows no more threads or open files.
-        BaseException: the first error of `act`, at the end of the block.
+        InfrastructureError: the system limits of threads or open files are reached.
+        BaseException: the first error of `act`. It is raised at the exit of the block.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Handlers that C code installed (None) are not replaced, because Python could not restore them.
+    # getsignal returns None for handlers that C code installed. These handlers are not replaced, because Python could
+    # not restore them.
     found = {number: signal.getsignal(number) for number in numbers}
     before: dict[int, _Handler] = {n: h for n, h in found.items() if h is not None and h != signal.SIG_IGN}
     pipe = _SignalPipe(frozenset(before), act)
@@ -54,7 +58,7 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
             signal.signal(number, _ignore)
         yield
     finally:
-        # Before the handlers are restored, so that no signal can interrupt the end of the thread.
+        # The thread is stopped before the handlers are restored. Therefore no signal can interrupt `pipe.end`.
         pipe.end()
         try:
             _restore(before)
@@ -67,9 +71,10 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
 
 @contextmanager
 def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` in another thread at each Ctrl-C inside the block; raises KeyboardInterrupt only at the block's end.
+    """Calls `stop` in another thread at each Ctrl-C inside the `with` block.
 
-    Does nothing if the program handles SIGINT itself, or outside the main thread.
+    KeyboardInterrupt is raised only at the exit of the block. The function does nothing outside the main thread. It
+    also does nothing if the program handles SIGINT itself.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -87,7 +92,7 @@ def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class StopRequests:
-    """Requests to stop a run, from any thread, even before the run exists; none is lost."""
+    """Collects requests to stop a run. A request can come from any thread, even before the run exists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,14 +100,18 @@ class StopRequests:
         self._count = 0
 
     def attach(self, cancel: Callable[[], None]) -> None:
-        """Calls `cancel` once for each earlier request, and once for each request from now on."""
+        """Calls `cancel` once for each earlier request, and once for each later request."""
         with self._lock:
             self._cancel, earlier = cancel, self._count
         for _ in range(earlier):
             cancel()
 
+    def exist(self) -> bool:
+        """Returns whether there has been a request."""
+        return self._count > 0
+
     def add(self) -> int:
-        """Adds a request; returns how many there are."""
+        """Adds a request, and returns the number of requests."""
         with self._lock:
             self._count += 1
             count, cancel = self._count, self._cancel
@@ -112,13 +121,14 @@ class StopRequests:
 
 
 class _SignalPipe:
-    """The pipe to which the interpreter writes signals, and the thread that reads it.
+    """The pipe to which the interpreter writes signals, and the thread that reads the pipe.
 
     Args:
-        numbers: the signals to handle; the interpreter also writes signals that have other handlers.
+        numbers: the signals to handle. The interpreter also writes other signals that have a Python handler.
+        act: the function that is called with the number of each signal.
 
     Attributes:
-        error: the first error of `act`.
+        error: the first error of `act`, or None.
     """
 
     def __init__(self, numbers: frozenset[int], act: Callable[[int], None]) -> None:
@@ -142,14 +152,14 @@ class _SignalPipe:
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
 
     def end(self) -> None:
-        """Ends the thread once it has acted on every signal that arrived before this call."""
+        """Stops the thread after it has handled every signal that arrived before this call."""
         while self._thread.is_alive():
-            with suppress(BlockingIOError):  # the pipe is full of signals, which the thread will read
+            with suppress(BlockingIOError):  # the pipe is full of signals, and the thread reads them
                 os.write(self._write_end, bytes((_END,)))
             self._thread.join(_END_INTERVAL)
 
     def close(self) -> None:
-        """Acts on the signals that the thread has not read, and closes the pipe."""
+        """Handles the signals that the thread has not read, and closes the pipe."""
         if self._read_end < 0:
             return
         if self._wakeup_before is not None:
@@ -166,8 +176,9 @@ class _SignalPipe:
             pass
 
     def _act_on(self, numbers: bytes) -> bytes:
-        """Acts on the signals of a chunk, and returns the chunk."""
-        if self._wakeup_before is not None and self._wakeup_before >= 0:  # an event loop set it, and reads it
+        """Handles the signals of a chunk, and returns the chunk."""
+        # An event loop has set this file descriptor in order to receive signals.
+        if self._wakeup_before is not None and self._wakeup_before >= 0:
             with suppress(OSError):
                 os.write(self._wakeup_before, numbers.replace(bytes((_END,)), b""))
         for number in numbers:
@@ -180,16 +191,18 @@ class _SignalPipe:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Does nothing. The interpreter writes only signals that have a Python handler to the wakeup descriptor."""
+    """Does nothing. A Python handler must exist, or the interpreter does not write the signal to the pipe."""
 
 
 def _restore(before: Mapping[int, _Handler]) -> None:
-    """Restores handlers; SIGINT last, because from then on it raises KeyboardInterrupt in the main thread."""
+    """Restores handlers. SIGINT's handler is restored last, because Ctrl-C can interrupt this function afterwards."""
     for number in sorted(before, key=lambda n: n == signal.SIGINT):
         signal.signal(number, before[number])
 
 
-# A child that is forked inside the block shares the pipe, but signals to the child are not meant for the run.
+# The pipes that are in use, and the former handlers of their signals. A child process that is forked inside the `with`
+# block shares the pipe. Signals to the child process are not meant for the run. Therefore the child process restores
+# the handlers.
 _active: dict[_SignalPipe, Mapping[int, _Handler]] = {}
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ class Running:
             self.process.kill()
         self.process.communicate()
         for pid in self.alive():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # its parent's death may end it first
+                os.kill(pid, signal.SIGKILL)
 
     def wait_for_line(self, text: bytes, times: int = 1) -> bytes:
         """Reads until `times` lines have contained `text`; returns the last of them."""

@@ -103,6 +103,32 @@ def _definitions(source: str) -> list[tuple[str, int]]:
     return sorted((node.name, node.lineno) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef))
 
 
+def test_private_attributes_and_constants_have_short_names_and_functions_keep_theirs() -> None:
+    source = """import os
+_LIMIT: int = 3
+_cache = None
+class A:
+    def __init__(self) -> None:
+        self._size = _LIMIT
+    def _grow(self) -> None:
+        global _cache
+        self._size += _LIMIT + other._size
+        os._exit(f"{self._size}")
+"""
+    assert strip(source, "m.py").split("\n") == [
+        "import os",
+        "C=3",
+        "_cache=None",
+        "class A:",
+        " def __init__(self):",
+        "  self.B=C",
+        " def _grow(self):",
+        "  global _cache",
+        "  self.B+=C+other.B",
+        '  os._exit(f"{self.B}")',
+    ]
+
+
 def test_the_build_strips_docstrings_annotations_unused_imports_and_spaces_and_shortens_local_names() -> None:
     source = '''"""Doc."""
 from __future__ import annotations

@@ -43,6 +43,25 @@ def test_the_verdict_names_the_signal(any_pod: Pod) -> None:
     assert "exit_code" not in ended.verdict
 
 
+@pytest.mark.parametrize("run", [Pod.run_ranks, Pod.run_launched])
+def test_a_rank_that_a_fatal_signal_ends_leaves_its_python_stack(any_pod: Pod, run: Callable[..., Ended]) -> None:
+    script = any_pod.directory / "crash.py"
+    script.write_text("import ctypes\n\n\ndef failed_read():\n    ctypes.string_at(0)\n\n\nfailed_read()\n")
+    ended = run(any_pod, f"exec {sys.executable} {script}", 1)
+    assert ended.verdict["error"] == "Fatal Python error: Segmentation fault"
+    assert ended.verdict["signal"] == signal.SIGSEGV
+    assert f'  File "{script}", line 5 in failed_read' in ended.verdict["tail"]
+
+
+def test_the_reason_of_an_abort_is_the_error_and_not_pythons_stacks(pod: Pod) -> None:
+    what = "  what():  Connection closed by peer"
+    reason = f"import os; os.write(2, b'terminate called after throwing an Enforce\\n{what}\\n'); os.abort()"
+    ended = pod.run_ranks(f'exec {sys.executable} -c "{reason}"')
+    assert ended.verdict["signal"] == signal.SIGABRT
+    assert "Fatal Python error: Aborted" in ended.verdict["tail"]
+    assert ended.verdict["error"] == what.strip()
+
+
 def test_the_rank_with_the_first_traceback_failed_first_even_if_it_exits_last(pod: Pod) -> None:
     traceback = "echo 'Traceback (most recent call last):'; echo"
     slow = f"{traceback} 'ValueError: mine'; while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.02; done; exit 1"

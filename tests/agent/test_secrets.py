@@ -59,6 +59,14 @@ def test_lines_are_printed_as_they_are(both: Both) -> None:
     assert ended.event("redacted")["text"] == "token ***"
 
 
+def test_a_state_of_a_progress_bar_with_a_value_is_not_printed(both: Both) -> None:
+    bar = """printf '\\rplain'; for n in 1 2 3 4 5 6 7 8; do sleep 0.3; printf '\\r%s' "$n $TOKEN"; done; echo"""
+    ended = both.run(bar, env=ENV, **SECRETS)
+    states = [line for line in ended.out.split(b"\n") if line.startswith(b"[rank 0~] ")]
+    assert states and leaks(b"\n".join(states)) == []
+    assert ended.event("redacted")["text"] == "8 ***"
+
+
 def test_a_result_contains_no_value(both: Both) -> None:
     script = """python3 -c 'import json, os
 open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"url": "https://x?t=" + os.environ["TOKEN"],

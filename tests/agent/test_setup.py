@@ -7,13 +7,14 @@ import json
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepset.agent.launch import expand
-from tests.agent.pods import AGENT, Pod
+from tests.agent.pods import AGENT, Ended, Pod
 
 
 def test_variables_are_filled_in_for_each_process(any_pod: Pod) -> None:
@@ -37,6 +38,16 @@ def test_output_is_unbuffered_unless_the_job_sets_it(pod: Pod) -> None:
     assert pod.run_launched("echo $PYTHONUNBUFFERED").lines("rank 0") == [b"1"]
 
 
+@pytest.mark.parametrize("run", [Pod.run_ranks, Pod.run_launched])
+@pytest.mark.parametrize("value", ["0", ""])
+def test_pythons_fault_handler_is_enabled_unless_the_job_sets_it(
+    any_pod: Pod, run: Callable[..., Ended], value: str
+) -> None:
+    assert run(any_pod, "echo is=$PYTHONFAULTHANDLER").lines("rank 0") == [b"is=1"]
+    ended = run(any_pod, "echo is=$PYTHONFAULTHANDLER", env={"PYTHONFAULTHANDLER": value})
+    assert ended.lines("rank 0") == [f"is={value}".encode()]
+
+
 @pytest.mark.parametrize("run", ["run_ranks", "run_launched"])
 @pytest.mark.parametrize(
     ("attempt", "holds", "resumes"),
@@ -53,7 +64,7 @@ def test_every_attempt_resumes_from_the_checkpoints_that_exist(
     ended = getattr(pod, run)("echo ${STEPSET_RESUME_FROM-nothing}", env=env)
     assert ended.lines("rank 0") == [str(checkpoints).encode() if resumes else b"nothing"]
     reported = [event["text"] for event in ended.events("resuming")]
-    assert reported == (["last.pt"] if resumes else [])
+    assert reported == ([str(checkpoints / "last.pt")] if resumes else [])
 
 
 @pytest.mark.parametrize("run", ["run_ranks", "run_launched"])

@@ -113,11 +113,26 @@ class TestParsing:
                 super().__init__(**kwargs)
 
         checked = list[Any]()
+
+        def partial(task_id: str) -> Any:
+            return airflow_internals.checked_partial(
+                Each.partial(task_id=task_id), lambda *mapped: checked.append(mapped)
+            )
+
         with DAG("nightly", schedule=None):
-            first = airflow_internals.checked_partial(Each.partial(task_id="a"), checked.append).expand(number=[1, 2])
-            airflow_internals.checked_partial(Each.partial(task_id="b"), checked.append).expand_kwargs([{"number": 1}])
-        assert checked == [{"number": [1, 2]}, {"number": 1}]
+            first = partial("a").expand(number=[1, 2])
+            partial("b").expand_kwargs([{"number": 1}])
+            partial("c").expand_kwargs(first.output)
+        assert checked == [
+            ({"number": [1, 2]}, [{"number": 1}, {"number": 2}]),
+            ({"number": 1}, [{"number": 1}]),
+            (None, []),
+        ]
         assert first.expand_input.value == {"number": [1, 2]}
+
+    def test_the_context_keys_are_those_that_a_decorator_sets_to_none(self) -> None:
+        assert {"ti", "params", "run_id"} <= airflow_internals.KNOWN_CONTEXT_KEYS
+        assert "loop" not in airflow_internals.KNOWN_CONTEXT_KEYS
 
 
 class TestVersions:

@@ -1,8 +1,9 @@
-"""docs/api/stepset_airflow.txt records the provider's public API; every public name can be imported."""
+"""docs/api/stepset_airflow.txt and docs/reference record the provider's public API; each name can be imported."""
 
 from __future__ import annotations
 
 import pytest
+from tools.api_pages import main as pages_main
 from tools.api_snapshot import main
 
 import stepset_airflow
@@ -12,6 +13,10 @@ pytestmark = pytest.mark.airflow
 
 def test_the_record_of_stepset_airflow_is_current() -> None:
     assert main(["--check", "--package", "stepset_airflow"]) == 0
+
+
+def test_the_page_of_stepset_airflow_is_current() -> None:
+    assert pages_main(["--check", "--package", "stepset_airflow"]) == 0
 
 
 def test_dir_lists_all_public_names() -> None:

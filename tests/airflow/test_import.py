@@ -30,7 +30,7 @@ def test_the_operator_adds_only_its_own_modules_to_those_of_every_dag_file() -> 
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     foreign = {name for name in added if name.split(".")[0] != "stepset_airflow"}
     # Every operator with links needs airflow.sdk.bases.operatorlink: a class of forty lines.
-    light = {"airflow.sdk.bases.operatorlink", "stepset", "stepset.defaults"}
+    light = {"airflow.sdk.bases.operatorlink", "stepset", "stepset.defaults", "stepset.surrogates"}
     assert foreign <= {*sys.stdlib_module_names, *light}, foreign
     assert "stepset_airflow.operators.distributed_train" in added
 
@@ -45,7 +45,7 @@ def test_a_dag_file_with_tasks_imports_the_job_s_model_but_nothing_else_of_the_c
     added = new_modules(dag_file, "from airflow.sdk import DAG")
     assert not {name.split(".")[0] for name in added} & {"kubernetes", "kubernetes_asyncio", "aiohttp", "typer"}
     core = {name for name in added if name.startswith("stepset.") and not name.startswith("stepset.spec")}
-    light = {"defaults", "errors", "exit_code", "printable", "regular_files", "unstructured"}
+    light = {"defaults", "errors", "exit_code", "printable", "regular_files", "surrogates", "unstructured"}
     assert core == {f"stepset.{name}" for name in light}
     # The model needs pydantic, which airflow.sdk has imported.
     assert {name for name in added if name.split(".")[0] in {"pydantic", "yaml"}} <= {"pydantic.functional_serializers"}

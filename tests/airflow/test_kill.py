@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import stepset
+from stepset.watch.present.sentences import duration
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.workers import StartWorker
+from tests.packages import NAME, endless_build, unfinished
 from tests.waiting import STARTS_WITHIN, until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
@@ -38,6 +42,15 @@ def task(pids: Path, more: str = "") -> str:
     )
 
 
+@pytest.fixture
+def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The installation of the package NAME never ends."""
+    with endless_build(tmp_path) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        yield
+
+
 def alive(pids: Path) -> list[str]:
     return [path.name for path in pids.iterdir() if Path("/proc", path.name).exists()]
 
@@ -58,6 +71,34 @@ def test_sigterm_fails_the_task_even_if_its_training_exits_with_0_and_leaves_no_
     assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
 
 
+@pytest.mark.usefixtures("stepset_home", "building")
+def test_sigterm_while_requirements_are_installed_fails_the_task_at_once(
+    write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    path = write_dag(task(tmp_path / "pids", f"requirements=[{NAME!r}]"), TRAINS_FOR_EVER)
+    with start_worker(path) as worker:
+        assert until((tmp_path / "building").exists, STARTS_WITHIN), "the installation did not start"
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.wait(120)
+        out = worker.output
+    assert "ended as failed" in out
+    assert "the run was stopped because its task was killed" in out
+    assert unfinished(tmp_path) == []
+    assert not list((tmp_path / "pids").iterdir())
+
+
+@pytest.mark.usefixtures("building")
+def test_execution_timeout_while_requirements_are_installed_is_named_as_the_reason(
+    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
+) -> None:
+    more = f"requirements=[{NAME!r}], execution_timeout=datetime.timedelta(seconds=10)"
+    run = run_dag(write_dag(task(tmp_path / "pids", more), TRAINS_FOR_EVER, imports="import datetime"))
+    assert type(run.error).__name__ == "AirflowTaskTimeout", run.explained()
+    assert run.lines.count("execution_timeout (10 s) expired before the run was started") == 1, run.explained()
+    assert not list((tmp_path / "pids").iterdir())
+    assert not stepset.list_runs()
+
+
 @pytest.mark.usefixtures("stepset_home")
 def test_a_worker_killed_with_sigkill_leaves_no_process(
     write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
@@ -70,16 +111,25 @@ def test_a_worker_killed_with_sigkill_leaves_no_process(
     assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
 
 
-def test_execution_timeout_fails_the_task_and_leaves_no_process(
-    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path
+def test_execution_timeout_fails_the_task_leaves_no_process_and_is_named_as_the_reason(
+    write_dag: WriteDag, run_dag: RunDag, tmp_path: Path, stepset_home: Path
 ) -> None:
     pids = tmp_path / "pids"
     for seconds in (5, 30, 120):
-        timeout = f"execution_timeout=datetime.timedelta(seconds={seconds})"
+        timeout = f"retries=1, retry_delay=0.1, execution_timeout=datetime.timedelta(seconds={seconds})"
         run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
         assert run.task_state("train") == "failed"
         assert type(run.error).__name__ == "AirflowTaskTimeout"
         assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
-        if len(list(pids.iterdir())) == 4:
+        if len(list(pids.iterdir())) >= 4:
+            found = max(stepset.list_runs(), key=lambda each: each.created)
+            why = f"execution_timeout ({duration(seconds)}) expired."
+            assert [line for line in run.lines if line.startswith("run ") and line.endswith(f": {why}")], (
+                run.explained()
+            )
+            failure = stepset.status(found.name).failure
+            assert failure is not None and failure.message == f"the run was cancelled: {why}"
+            reasons = [line for line in run.lines if line.startswith("this try starts another run, because run ")]
+            assert [line for line in reasons if line.endswith(f": {why}")], run.explained()
             return
     pytest.fail("the training did not start in two minutes")

@@ -14,6 +14,7 @@ from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperato
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import DAG
 
+from stepset.frameworks.launcher_options import TORCHRUN_OPTIONS_SET_BY_STEPSET
 from stepset.rendering import make_request
 from stepset.sources import read_sources
 from stepset.targets.render import render
@@ -78,11 +79,11 @@ class TestTable:
 
 class TestErrors:
     @EVERY_ROW
-    def test_the_operator_rejects_what_it_does_not_have_with_the_text_of_the_row(self, row: KpoParameter) -> None:
+    def test_a_value_that_cannot_be_converted_is_rejected_with_the_text_of_the_row(self, row: KpoParameter) -> None:
         if row.name in OURS:
             return
         with DAG("nightly", schedule=None), pytest.raises(TypeError) as raised:
-            DistributedTrainOperator(task_id="train", script="train.py", **{row.name: "x"})
+            DistributedTrainOperator(task_id="train", script="train.py", **{row.name: object()})
         assert str(raised.value) == f"DAG 'nightly', task 'train': {row.name}: {row.error()}"
         assert (row.example or "does not exist here") in str(raised.value)
 
@@ -117,11 +118,28 @@ class TestPage:
         assert generator.PAGE.read_text() == generator.page(), "run: make docs"
 
     def test_the_dags_of_the_guide_can_be_parsed(self) -> None:
-        before, after = BLOCKS
-        assert "KubernetesPodOperator(" in before
-        assert "DistributedTrainOperator(" in after
+        for before, after in zip(BLOCKS[::2], BLOCKS[1::2], strict=True):
+            assert "KubernetesPodOperator(" in before
+            assert "DistributedTrainOperator(" in after
         for block in BLOCKS:
             exec(compile(block, "docs/airflow-kpo.md", "exec"), {})
+
+    def test_the_guide_lists_the_flags_of_torchrun_that_a_suggested_command_does_not_have(self) -> None:
+        table = PAGE.partition("| flag | instead |")[2].partition("\n\n")[0]
+        listed = {flag for row in table.splitlines() for flag in re.findall(r"`--([a-z-]+)`", row.partition(" | ")[0])}
+        assert listed == {name.removeprefix("--").replace("_", "-") for name in TORCHRUN_OPTIONS_SET_BY_STEPSET}
+
+    def test_the_shell_of_the_guide_starts_torchrun_without_these_flags(self, tmp_path: Path) -> None:
+        defined: dict[str, Any] = {}
+        exec(BLOCKS[3].replace('@daily"):', '@daily") as dag:'), defined)
+        (operator,) = defined["dag"].tasks
+        fields = {name: getattr(operator, name) for name in JOB_FIELDS}
+        job, base = job_of(None, fields, None, tmp_path)
+        plan = make_request(job, read_sources(job, base)).plan
+        group = plan.group("node")
+        assert "--" not in job.args[0].replace("--epochs", "")
+        assert (job.command, group.count, group.agent is not None) == (["bash", "-cx"], 4, True)
+        assert {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"} <= {entry.name for entry in group.env}
 
     def test_the_job_of_the_guide_starts_torchrun_with_the_resources_of_the_pod_before(self, tmp_path: Path) -> None:
         defined: dict[str, Any] = {}
@@ -146,5 +164,5 @@ class TestPage:
 
     def test_the_error_that_the_guide_shows_is_that_of_the_operator(self) -> None:
         with DAG("nightly", schedule=None), pytest.raises(TypeError) as raised:
-            DistributedTrainOperator(task_id="train", script="train.py", env_vars={})
-        assert f"```\n{raised.value}\n```" in PAGE
+            DistributedTrainOperator(task_id="train", script="train.py", env_vars={"LR": "0.1"})
+        assert f"```text\n{raised.value}\n```" in PAGE

@@ -156,6 +156,7 @@ def test_the_page_of_each_iteration_shows_its_own_training(
 
     from stepset_airflow.airflow_internals import Region, region_of
     from stepset_airflow.page.queries import recent_runs, run_page
+    from stepset_airflow.page.run_selection import RunSelection
 
     path = write_dag(loop('retries=1, args=["{{ loop.index }}", "fail"]'), LOSSES, IMPORTS)
     run = run_dag(path)
@@ -167,7 +168,8 @@ def test_the_page_of_each_iteration_shows_its_own_training(
         pages = [run_page(session, *key, Region(region.id, index)) for index in range(3)]
         by_index, latest = run_page(session, *key, Region("", 1)), run_page(session, *key)
         missing = run_page(session, *key, Region(region.id, 7))
-        listed = [row for row in recent_runs(session, [first.dag_id]) if row["task"]["run_id"] == first.run_id]
+        rows = recent_runs(session, [first.dag_id], RunSelection())["runs"]
+    listed = [row for row in rows if row["task"]["run_id"] == first.run_id]
     shown = [page["training"]["run"] for page in pages if page and page["training"]]
     runs = names(stepset_home)
     assert shown == [runs[0], runs[2], runs[3]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,15 @@ def test_an_invalid_parameter_fails_the_import_of_the_dag_file(parameters: dict[
         train(**parameters)
 
 
+@pytest.mark.parametrize("value", [90, "1m30s", timedelta(seconds=90)])
+def test_a_duration_is_a_number_of_seconds_a_text_or_a_timedelta(value: Any) -> None:
+    with DAG("nightly", schedule=None) as dag:
+        task = train(deadline=value, startup_timeout=value, quiet_after=value, poll_interval=value)
+        assert (task.startup_timeout, task.quiet_after, task.poll_interval) == (90, 90, 90)
+        assert task.job_and_base()[0].deadline == 90
+    assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_ids == ["train"]
+
+
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="num_node"):
         train(num_node=2)
@@ -109,7 +118,7 @@ def test_the_operator_can_be_mapped_over_a_field_and_the_mapping_is_serialised()
 
 def test_a_mapping_over_an_unknown_parameter_is_refused() -> None:
     with DAG("mapped", schedule=None), pytest.raises(TypeError, match="num_node"):
-        DistributedTrainOperator.partial(task_id="train", num_node=2)
+        DistributedTrainOperator.partial(task_id="train", num_node=2).expand(args=[["--lr", "0.1"]])
 
 
 def serialised() -> Any:

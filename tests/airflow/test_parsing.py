@@ -12,6 +12,7 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from stepset_airflow import DistributedTrainOperator
 from stepset_airflow.run.job_fields import ENTRIES, JOB_FIELDS
+from tests.airflow.conftest import RunDag, WriteDag
 
 pytestmark = pytest.mark.airflow
 
@@ -74,15 +75,42 @@ class TestValues:
             ({"backend": "slurm"}, "backend: 'slurm' is not known; use local, kubernetes"),
             ({"on_kill_action": "stop"}, "on_kill_action: 'stop' is not known; use delete, suspend, keep"),
             (
-                {"startup_timeout": timedelta(minutes=5)},
-                "startup_timeout: datetime.timedelta(seconds=300) is not a number of seconds; give one such as 1800,"
-                " or None for no limit",
+                {"on_finish_action": "delete_succeeded_pod"},
+                "on_finish_action: 'delete_succeeded_pod' is not known; did you mean 'delete_succeeded'? use keep,"
+                " delete, delete_succeeded",
+            ),
+            ({"framework": "torchrun"}, "framework: unknown framework 'torchrun'; did you mean 'torch'?"),
+            ({"on_orphan": "delete"}, "on_orphan: 'delete' is not known; use keep, stop"),
+            (
+                {"on_orphan": "stop", "durable": True, "on_kill_action": "keep"},
+                "on_orphan: stop requires durable=False, on_kill_action delete or suspend, because nothing in the"
+                " Kubernetes API shows that no other process will continue the run; leave on_orphan out",
+            ),
+            (
+                {"on_orphan": "stop", "durable": False, "deferrable": True},
+                "on_orphan: stop requires deferrable=False, because nothing in the Kubernetes API shows that no other"
+                " process will continue the run; leave on_orphan out",
+            ),
+            (
+                {"startup_timeout": "soon"},
+                "startup_timeout: 'soon' is not a positive duration; give a number of seconds such as 1800, text such"
+                " as '5m', or a timedelta, or None for no limit",
             ),
             (
                 {"exit_code_policy": ["skip"]},
                 "exit_code_policy: ['skip'] is not a mapping; give one such as {42: 'skip'}",
             ),
-            ({"poll_interval": 0}, "poll_interval: 0 is not a number of seconds; give one such as 10"),
+            (
+                {"exit_code_policy": {"UserErr": "fail"}},
+                "exit_code_policy: 'UserErr' is neither an exit code nor a kind of failure; did you mean 'UserError'?",
+            ),
+            ({"warm_start": "model"}, "warm_start: 'model' is not an asset; give one such as Asset('model')"),
+            (
+                {"poll_interval": 0},
+                "poll_interval: 0 is not a positive duration; give a number of seconds such as 10, text such"
+                " as '5m', or a timedelta",
+            ),
+            ({"deadline": timedelta(-1)}, "deadline: -86400 is not a positive duration; give at least 1s"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
@@ -90,6 +118,15 @@ class TestValues:
         self, define: Define, arguments: dict[str, Any], expected: str
     ) -> None:
         assert problem(define, ValueError, **arguments) == f"DAG 'nightly', task 'train': {expected}"
+
+    def test_a_run_that_only_its_worker_continues_may_end_with_the_worker(self, define: Define) -> None:
+        parse(define, on_orphan="stop", durable=False)
+
+    def test_a_duration_may_be_text_or_a_timedelta(self, define: Define) -> None:
+        for value in (90, "1m30s", timedelta(seconds=90)):
+            parse(
+                define, **dict.fromkeys(("deadline", "ttl", "startup_timeout", "quiet_after", "poll_interval"), value)
+            )
 
     def test_each_problem_is_a_line(self, define: Define) -> None:
         lines = problem(define, ValueError, num_nodes=0, image="", on_kill_action="stop").splitlines()
@@ -119,6 +156,24 @@ class TestValues:
                 " parameters only"
             )
 
+    @pytest.mark.parametrize(
+        ("parameter", "value"),
+        [
+            ("log_ranks", "{{ params.ranks }}"),
+            ("startup_timeout", "{{ params.seconds }}"),
+            ("exit_code_policy", {"{{ params.code }}": "skip"}),
+            ("deferrable", "{{ params.deferrable }}"),
+            ("wait_for_completion", "{% if true %}1{% endif %}"),
+        ],
+    )
+    def test_a_template_in_a_parameter_that_is_not_templated_is_an_error(
+        self, define: Define, parameter: str, value: object
+    ) -> None:
+        assert problem(define, ValueError, **{parameter: value}) == (
+            f"DAG 'nightly', task 'train': {parameter}: this parameter is not templated; give a value without a"
+            " template"
+        )
+
     def test_the_delimiters_of_the_dag_s_templates_are_used(self, define: Define) -> None:
         dag = {"jinja_environment_kwargs": {"variable_start_string": "[["}}
         parse(define, dag, num_nodes="[[ params.n ]]")
@@ -142,8 +197,25 @@ class TestNames:
     def test_a_parameter_of_airflow_is_near_too(self, define: Define) -> None:
         assert "did you mean 'retries'?" in problem(define, TypeError, retrys=2)
 
-    def test_a_parameter_like_no_other_is_to_be_removed(self, define: Define) -> None:
-        assert problem(define, TypeError, zzz=1).endswith("zzz: unknown parameter; remove it")
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("environment", "did you mean 'env'?"),
+            ("timeout", "did you mean 'deadline', which limits the run, or 'execution_timeout', which limits the try?"),
+            ("gpus", 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'),
+            ("cpu", 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'),
+        ],
+    )
+    def test_a_parameter_that_has_another_name_here_is_suggested(self, define: Define, name: str, hint: str) -> None:
+        assert problem(define, TypeError, **{name: 2}).endswith(f"{name}: unknown parameter; {hint}")
+
+    def test_a_parameter_like_no_other_may_be_an_argument_of_the_training_code(self, define: Define) -> None:
+        for value, shown in ((3, "3"), (0.1, "0.1"), ("hf_0123", "..."), (True, "...")):
+            place = f'training code belongs in args, such as args=["--zzz", "{shown}"]'
+            if define in (decorated, mapped_decorated):
+                place = "function belongs in the call of the function"
+            found = problem(define, TypeError, zzz=value)
+            assert found.endswith(f"zzz: unknown parameter; remove it; an argument of the {place}"), found
 
     def test_a_parameter_of_kubernetes_pod_operator_names_ours(self, define: Define) -> None:
         assert problem(define, TypeError, env_vars={"LR": "0.1"}).startswith(
@@ -152,7 +224,23 @@ class TestNames:
 
     def test_a_parameter_of_kubernetes_pod_operator_without_an_equivalent_says_what_to_do(self, define: Define) -> None:
         found = problem(define, TypeError, get_logs=True)
-        assert "get_logs: a parameter of KubernetesPodOperator that does not exist here; the task log shows" in found
+        assert "get_logs: a parameter of KubernetesPodOperator that does not exist here; remove this parameter" in found
+
+    @pytest.mark.parametrize(
+        ("resources", "written"),
+        [
+            ({"cpu": 8, "gpus": 2}, 'write resources_per_node={"cpu": 8, "gpus": 2}: '),
+            ({"gpus": 2}, 'write resources_per_node={"gpus": 2}: '),
+            ({"cpus": 8, "ram": 512}, 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}: '),
+        ],
+    )
+    def test_the_resources_of_base_operator_are_an_error(
+        self, define: Define, resources: dict[str, int], written: str
+    ) -> None:
+        assert problem(define, TypeError, resources=resources) == (
+            f"DAG 'nightly', task 'train': resources: a parameter of BaseOperator; {written}Airflow does not pass"
+            " resources= to the pods"
+        )
 
     def test_default_args_may_contain_arguments_of_other_operators(self, define: Define) -> None:
         others = {"env_vars": {"A": "1"}, "get_logs": True, "num_node": 3, "bash_command": "true"}
@@ -194,14 +282,44 @@ def test_names_in_expand_are_checked_too() -> None:
         pytest.raises(TypeError, match=r"^DAG 'nightly', task 'train': num_node: .*'num_nodes'"),
     ):
         DistributedTrainOperator.partial(task_id="train", script="train.py").expand(num_node=[1, 2])
+    with DAG("nightly", schedule=None), pytest.raises(TypeError, match=r"task 'train': lr: ") as raised:
+        DistributedTrainOperator.partial(task_id="train", script="train.py").expand(lr=[0.1, 0.01])
+    assert str(raised.value).endswith(
+        "lr: unknown parameter; for an argument of the training code, map args, such as"
+        ' expand(args=[["--lr", "0.1"], ["--lr", "0.01"]])'
+    )
     with DAG("nightly", schedule=None), pytest.raises(TypeError, match=r"^DAG 'nightly', task 'train': cmds: "):
         DistributedTrainOperator.partial(task_id="train", script="train.py").expand_kwargs([{"cmds": ["a"]}])
 
 
-def test_mapped_values_are_not_validated_when_the_file_is_parsed() -> None:
+def test_the_values_in_lists_of_a_mapped_task_are_checked_too() -> None:
+    train = DistributedTrainOperator.partial
+    for maps, expected in (
+        (
+            lambda: train(task_id="train", script="train.py").expand(args=["--lr", "0.1"]),
+            "args: each element of the list in expand is the value of one task instance, and '--lr' is text, not a"
+            ' list; write args=[["--lr", "0.1"], ...]',
+        ),
+        (
+            lambda: train(task_id="train", script="train.py").expand(num_nodes=[1, "two"], args=[["--lr"]]),
+            "num_nodes: 'two' is not a whole number; give one such as 2",
+        ),
+        (
+            lambda: train(task_id="train").expand_kwargs([{"script": "a.py"}, {"script": "a.py", "num_nodes": 0}]),
+            "num_nodes: 0 is too small; give 1 or more",
+        ),
+    ):
+        with DAG("nightly", schedule=None), pytest.raises(ValueError, match="task 'train'") as raised:
+            maps()
+        assert str(raised.value) == f"DAG 'nightly', task 'train': {expected}"
+
+
+def test_mapped_values_that_are_not_known_are_not_validated_when_the_file_is_parsed() -> None:
     with DAG("nightly", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
-        DistributedTrainOperator.partial(task_id="train").expand_kwargs([{"script": "a.py", "num_nodes": "two"}])
-        DistributedTrainOperator.partial(task_id="more", script="train.py").expand(num_nodes=["two"])
+        train = DistributedTrainOperator.partial
+        train(task_id="train").expand_kwargs([{"script": "a.py", "num_nodes": "{{ params.n }}", "args": prepare()}])
+        train(task_id="more", script="train.py").expand(num_nodes=prepare())
+        train(task_id="last", script="train.py").expand(args=[["--lr", "0.1"], prepare(), "{{ params.args }}"])
 
 
 def test_a_subclass_may_have_parameters_of_its_own() -> None:
@@ -229,6 +347,86 @@ def test_a_decorated_function_takes_no_other_program() -> None:
     assert problem(decorated, ValueError, script="train.py") == (
         "DAG 'nightly', task 'train': script: the decorated function is the program; leave script out"
     )
+
+
+RATE = 0.1
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_decorated_function_that_uses_names_of_the_dag_file_is_an_error(maps: bool) -> None:
+    with DAG("nightly", schedule=None), pytest.raises(ValueError, match="train uses") as raised:
+
+        @task.distributed_train(num_nodes=2, image="train:1")
+        def train(epochs: int, since: datetime | None = None) -> float:
+            return epochs * RATE + timedelta(hours=1).total_seconds()
+
+        train.expand(epochs=[1]) if maps else train(1)
+    assert str(raised.value) == (
+        "DAG 'nightly', task 'train': function: train uses RATE, timedelta from outside, and only its own source is"
+        " shipped; import or define them inside train, or pass them as arguments of the task"
+    )
+
+
+def test_a_decorated_function_with_its_own_imports_is_accepted() -> None:
+    with DAG("nightly", schedule=None):
+
+        @task.distributed_train(num_nodes=2, image="train:1")
+        def train(epochs: int) -> float:
+            from datetime import timedelta
+
+            return epochs * timedelta(hours=1).total_seconds()
+
+        train(1)
+
+
+def test_a_function_in_the_place_of_a_program_is_an_error_that_names_the_parameter() -> None:
+    def train() -> None: ...
+
+    line = "DAG 'nightly', task 'train': function: "
+    assert problem(operator, ValueError, script=None, function="train.py") == (
+        f"{line}'train.py' is the path of a file; give it as script instead"
+    )
+    assert problem(operator, ValueError, script=None, function=train) == (
+        f"{line}train is a Python function, and this parameter is the source text of a program; decorate train with"
+        " @task.distributed_train and leave the operator out, or give script"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments", "found"),
+    [
+        (4, {}, "the job has no rank 4; it has ranks 0 to 3"),
+        ([0, 7, 5], {}, "the job has no rank 5; it has ranks 0 to 3"),
+        ("0,4", {"args": ["{{ ds }}"]}, "the job has no rank 4; it has ranks 0 to 3"),
+        (1, {"framework": "plain", "num_nodes": 1, "procs_per_node": 1}, "the job has no rank 1; it has rank 0 alone"),
+        (-1, {}, "-1 is not known; use all, failed, or ranks such as 0,1"),
+        ([0, -1], {}, "[0, -1] is not known; use all, failed, or ranks such as 0,1"),
+        (
+            16,
+            {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 8}}},
+            "the job has no rank 16; it has ranks 0 to 15",
+        ),
+    ],
+)
+def test_a_rank_that_the_job_does_not_have_is_an_error(ranks: object, arguments: dict[str, Any], found: str) -> None:
+    given = {"num_nodes": 2, "procs_per_node": 2, **arguments}
+    assert problem(operator, ValueError, log_ranks=ranks, **given) == f"DAG 'nightly', task 'train': log_ranks: {found}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"log_ranks": [0, 3], "procs_per_node": 2},
+        {"log_ranks": "all"},
+        {"log_ranks": "failed"},
+        {"log_ranks": 15, "framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 8}}},
+        {"log_ranks": 7, "num_nodes": "{{ params.n }}"},
+        {"log_ranks": 7, "script": None, "framework": "plain", "command": ["torchrun", "--nproc-per-node=8", "a.py"]},
+        {"log_ranks": 7, "resources_per_node": {"gpus": 4}, "procs_per_node": "auto"},
+    ],
+)
+def test_a_rank_that_the_job_may_have_is_accepted(arguments: dict[str, Any]) -> None:
+    parse(operator, **{"num_nodes": 2, "procs_per_node": 2, **arguments})
 
 
 def test_fields_are_compared_if_none_is_templated() -> None:
@@ -282,3 +480,31 @@ class TestJob:
     def test_another_value_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="job: 5 is not known; give a mapping, the path of a job file"):
             self.job(tmp_path, 5)
+
+
+def test_a_launcher_that_contradicts_the_job_is_an_error() -> None:
+    job: dict[str, Any] = {"command": ["torchrun", "--nnodes=1", "train.py"], "num_nodes": 4}
+    found = "command: --nnodes=1 of torchrun contradicts num_nodes: 4; remove it, because stepset sets it, or set"
+    templated: dict[str, Any] = {"args": ["{{ run_id }}"], "env": {"A": "{{ ds }}"}}
+    for more in ({}, templated):
+        with DAG("nightly", schedule=None), pytest.raises(ValueError, match=found):
+            DistributedTrainOperator(task_id="train", **job, **more)
+    with DAG("nightly", schedule=None):
+        DistributedTrainOperator(task_id="templated", **{**job, "num_nodes": "{{ params.n }}"})
+        DistributedTrainOperator.partial(task_id="mapped", command=job["command"]).expand(num_nodes=[1])
+
+
+@pytest.mark.local
+def test_resources_in_default_args_do_not_fail_a_mapped_task(write_dag: WriteDag, run_dag: RunDag) -> None:
+    tasks = """
+    DistributedTrainOperator.partial(
+        task_id="train", framework="plain", backend="local", function="print(1)"
+    ).expand(args=[["a"]])
+    DistributedTrainSensor.partial(
+        task_id="wait", backend="local", timeout=0.1, poke_interval=0.1, soft_fail=True
+    ).expand(run_name=["none"])
+    """
+    imports = "from stepset_airflow import DistributedTrainSensor"
+    run = run_dag(write_dag(tasks, imports=imports, dag='default_args={"resources": {"cpus": 1}}'))
+    assert run.task_state("train[0]") == "success", run.explained()
+    assert run.task_state("wait[0]") == "skipped", run.explained()

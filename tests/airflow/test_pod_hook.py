@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
-from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset.targets.pod_templates import templates_of
 from stepset_airflow.run.pod_mutation import mutate_pod
 from tests.airflow.policy import pods_changed_by
 from tests.targets.making import rendered
@@ -34,7 +34,7 @@ def test_the_hook_changes_the_pods_of_every_group_and_nothing_else(target: str) 
     for old, new in zip(before, after, strict=True):
         if old == new:
             continue
-        for was, template in zip(templates(old), templates(new), strict=True):
+        for was, template in zip(templates_of(old), templates_of(new), strict=True):
             changed += 1
             assert template["metadata"]["annotations"].pop("site.example/team") == "ml"
             assert template["spec"]["tolerations"].pop() == {"key": "gpu", "operator": "Exists"}
@@ -47,7 +47,7 @@ def test_the_hook_changes_the_pods_of_every_group_and_nothing_else(target: str) 
 
 
 def test_a_template_that_the_hook_does_not_change_stays_as_it_was_rendered() -> None:
-    template = templates(rendered(pod_template={"spec": {"fieldOfAnotherKubernetes": 1}})[-1])[0]
+    template = templates_of(rendered(pod_template={"spec": {"fieldOfAnotherKubernetes": 1}})[-1])[0]
     assert mutate_pod(template) is template
 
 
@@ -55,6 +55,6 @@ def test_an_exception_of_the_hook_is_raised() -> None:
     def refuse(pod: Any) -> None:
         raise ValueError("not on this cluster")
 
-    template = templates(rendered()[-1])[0]
+    template = templates_of(rendered()[-1])[0]
     with pods_changed_by(refuse), pytest.raises(ValueError, match="not on this cluster"):
         mutate_pod(template)

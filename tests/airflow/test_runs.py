@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+import stepset
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import asset_event_extras
 
@@ -41,6 +42,9 @@ def test_the_result_of_rank_0_is_the_task_s_xcom_and_its_lines_are_in_the_task_l
     assert "[rank 1] hello from 1" not in run.lines
     assert "progress: 70 %, step 7, loss=0.25" in run.lines
     assert not [line for line in run.lines if '{"stepset"' in line]
+    assert 'result: {"world": 4, "args": ["--epochs", "3"], "env": null}' in run.lines
+    [found] = [each for each in stepset.list_runs() if "dag_id" in each.labels]
+    assert stepset.status(f"{found.labels['dag_id']}.train").name == found.name
 
 
 TORCHRUN_FAILS = """
@@ -111,6 +115,8 @@ def test_a_mapped_task_trains_once_for_each_value(write_dag: WriteDag, run_dag: 
     assert run.state == "success"
     results = [run.xcom(f"train[{i}]", map_indexes=i) for i in range(2)]
     assert [result["args"] for result in results] == [["--lr", "0.1"], ["--lr", "0.2"]]
+    pages = [run.xcom(f"train[{i}]", map_indexes=i, key="stepset_training") for i in range(2)]
+    assert [dict(page["parameters"])["lr"] for page in pages] == ["0.1", "0.2"]
     assert len(list((stepset_home / "runs").iterdir())) == 2
 
 
@@ -154,7 +160,7 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
     assert run.xcom("train") == {"attempt": "1", "found": "half"}
     (why,) = [line for line in run.lines if line.startswith("this try starts another run")]
     assert why.startswith("this try starts another run, because run train-")
-    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1.")
+    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1; its last line: the first try always fails")
     states = [line for line in run.lines if "Running" in line]
     assert run.lines.index(why) > run.lines.index(states[0]), "the first try has no reason"
 
@@ -162,7 +168,7 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
 @pytest.mark.parametrize(
     ("parameters", "script", "problem"),
     [
-        pytest.param('script="nowhere.py"', "", "script: no such file", id="no such script"),
+        pytest.param("script=\"{{ 'nowhere.py' }}\"", "", "script: no such file", id="no such script"),
         pytest.param('script="train.py", num_nodes="{{ 1 - 1 }}"', "", "num_nodes: '0' is too small", id="no nodes"),
         pytest.param('script="train.py", env={"RANK": "0"}', "", "env.RANK: reserved", id="reserved variable"),
         pytest.param(
@@ -195,16 +201,18 @@ def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: Run
 @pytest.mark.parametrize(
     ("mapped", "problem"),
     [
-        ('num_nodes=["two"]', "num_nodes: 'two' is not a whole number"),
-        ('on_kill_action=["stop"]', "on_kill_action: 'stop' is not known; use delete, suspend, keep"),
+        (("num_nodes", "two"), "num_nodes: 'two' is not a whole number"),
+        (("on_kill_action", "stop"), "on_kill_action: 'stop' is not known; use delete, suspend, keep"),
     ],
     ids=["field", "option"],
 )
-def test_an_invalid_mapped_value_fails_its_task_without_another_try(
-    write_dag: WriteDag, run_dag: RunDag, mapped: str, problem: str
+def test_an_invalid_mapped_value_of_another_task_fails_its_task_without_another_try(
+    write_dag: WriteDag, run_dag: RunDag, mapped: tuple[str, str], problem: str
 ) -> None:
     given = 'task_id="train", backend="local", script="train.py", retries=3'
-    run = run_dag(write_dag(f"DistributedTrainOperator.partial({given}).expand({mapped})"))
+    name, value = mapped
+    values = f"@task\ndef values():\n    return [{value!r}]\n"
+    run = run_dag(write_dag(f"{values}DistributedTrainOperator.partial({given}).expand({name}=values())"))
     assert (run.task_state("train[0]"), run.tries("train[0]")) == ("failed", 1)
     assert isinstance(run.error, AirflowFailException)
     assert problem in str(run.error)
@@ -215,9 +223,11 @@ def test_the_exit_code_policy_may_skip_the_task(write_dag: WriteDag, run_dag: Ru
     run = run_dag(write_dag(task, "import os, sys; sys.exit(42 if os.environ['RANK'] == '1' else 0)"))
     assert (run.state, run.task_state("train")) == ("success", "skipped")
     (skipped,) = [entry for entry in run.log if entry["event"] == "Skipping task."]
-    first, second, *_ = skipped["reason"].splitlines()
+    first, second, *details = skipped["reason"].splitlines()
     assert first == "the task is skipped, because exit_code_policy maps exit code 42 to skip"
     assert " failed after " in second
+    assert details
+    assert not any(line.startswith(("  advice ", "  see ")) for line in details)
 
 
 def test_the_events_of_its_outlets_contain_the_result_and_the_checkpoint(
@@ -236,6 +246,31 @@ def test_the_events_of_its_outlets_contain_the_result_and_the_checkpoint(
     extra = asset_event_extras("tested_model")[-1]
     assert extra["run"].startswith("train-")
     assert {key: extra[key] for key in ("loss", "checkpoint")} == {"loss": 0.1, "checkpoint": str(tmp_path / "ckpt")}
+
+
+def test_secrets_that_airflow_masks_in_logs_are_masked_in_the_result(
+    write_dag: WriteDag, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_HUB_TOKEN", "plänted-variable")
+    monkeypatch.setenv("AIRFLOW_CONN_HUB", json.dumps({"conn_type": "http", "password": "planted-password"}))
+    task = f"""
+        env = {{"TOKEN": "{{{{ var.value.hub_token }}}}", "PASSWORD": "{{{{ conn.hub.password }}}}"}}
+        DistributedTrainOperator({LOCAL}, env=env, outlets=[Asset("masked_model")])
+    """
+    script = """
+        import json, os
+        token, password = os.environ["TOKEN"], os.environ["PASSWORD"]
+        result = {"used": [{"url": f"https://u:{password}@hub"}], token: 1, "tokenizer": "bpe", "tokens": 12345}
+        if os.environ["RANK"] == "0":
+            open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"deep": [[[[[[token]]]]]], **result}))
+    """
+    run = run_dag(write_dag(task, script))
+    used = [{"url": "https://u:***@hub"}]
+    masked = {"deep": [[[[[["***"]]]]]], "used": used, "***": 1, "tokenizer": "bpe", "tokens": 12345}
+    assert run.xcom("train") == masked
+    assert json.loads(run.xcom("train", key="stepset_training")["result"]) == masked
+    extra = asset_event_extras("masked_model")[-1]
+    assert {name: extra[name] for name in masked} == masked
 
 
 FUNCTION = """
@@ -274,8 +309,19 @@ def test_a_decorated_function_is_mapped_like_any_task(write_dag: WriteDag, run_d
     run = run_dag(write_dag("fit.partial(data=None).expand(lr=[0.1, 0.2])", imports=FUNCTION))
     results = [run.xcom(f"fit[{i}]", map_indexes=i) for i in range(2)]
     assert [result["lr"] for result in results] == [0.1, 0.2]
+    pages = [run.xcom(f"fit[{i}]", map_indexes=i, key="stepset_training") for i in range(2)]
+    assert [dict(page["parameters"])["lr"] for page in pages] == ["0.1", "0.2"]
 
 
 def test_an_argument_that_is_not_json_is_reported_with_its_position(write_dag: WriteDag, run_dag: RunDag) -> None:
-    run = run_dag(write_dag("fit({'when': [object()]})", imports=FUNCTION))
-    assert str(run.error).startswith("args[0].when[0]: a value of type object is not JSON")
+    tasks = """
+        @task
+        def prepare():
+            import datetime
+
+            return {"when": [datetime.datetime.now(datetime.UTC)]}
+
+        fit({"of": [prepare()]})
+    """
+    run = run_dag(write_dag(tasks, imports=FUNCTION))
+    assert str(run.error).startswith("args[0].of[0].when[0]: a value of type "), run.explained()

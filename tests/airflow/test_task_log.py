@@ -111,6 +111,28 @@ def test_a_failed_run_is_a_warning_and_the_exception_contains_the_details() -> N
     assert log.messages == [("warning", "run run-1 failed: UserError: rank 3 exited with code 1.")]
 
 
+def test_the_result_follows_the_end_of_the_run_once_with_secrets_masked() -> None:
+    log = Lines()
+    ended = RUNNING.with_(phase=Phase.SUCCEEDED, result={"loss": 0.1, "api_key": "hidden-value", "é": "\u202egnp"})
+    listener = TaskLog(log)
+    for _ in range(2):
+        listener.on_status(ended)
+    TaskLog(log, reported=json.loads(json.dumps(listener.reported))).on_status(ended)
+    assert log.messages == [
+        ("info", "run run-1 succeeded"),
+        ("info", 'result: {"loss": 0.1, "api_key": "***", "é": "\\u202egnp"}'),
+    ]
+
+
+def test_a_long_result_is_cut() -> None:
+    log = Lines()
+    TaskLog(log).on_status(RUNNING.with_(phase=Phase.SUCCEEDED, result=["x" * 100] * 39))
+    text = log.messages[-1][1]
+    assert text.startswith('result: ["xxx')
+    assert text.endswith("... (XCom has all)")
+    assert len(text) < 1050
+
+
 def test_callbacks_receive_every_change_as_plain_data() -> None:
     received: list[dict[str, Any]] = []
     listener = TaskLog(Lines(), None, (received.append,))
@@ -178,7 +200,9 @@ def test_restarts_troubles_and_the_end_are_printable() -> None:
 def test_the_exception_that_ends_the_task_is_printable() -> None:
     from stepset_airflow.exceptions import TrainingTaskError
 
-    failure = Failure(FailureKind.USER_ERROR, HOSTILE, "Fix it.", error=HOSTILE, tail=(HOSTILE,), events=(HOSTILE,))
+    failure = Failure(
+        FailureKind.USER_ERROR, HOSTILE, "Fix it.", error=f"E: {HOSTILE}", tail=(HOSTILE,), events=(HOSTILE,)
+    )
     text = str(TrainingTaskError.of(RUNNING.with_(phase=Phase.FAILED, failure=failure)))
     assert text.count("\\u202egnp") == 4
     assert all(line.isprintable() for line in text.split("\n"))

@@ -72,6 +72,26 @@ def test_each_run_starts_with_the_checkpoint_of_the_previous_one(write_dag: Writ
     assert [started_with(run) for run in runs] == [None, *left[:2]]
 
 
+def test_the_log_of_a_retry_starts_with_the_reason_of_the_try(write_dag: WriteDag, run_dag: RunDag) -> None:
+    fails_once = (
+        WRITES_RESULT
+        + """
+    sys.exit(os.environ["STEPSET_ATTEMPT"] == "0" and result["started_with"] is not None)
+    """
+    )
+    path = write_dag(
+        train("retried", warm("retried"), checkpoint_dir="/models/a", retries=1, retry_delay=0), fails_once
+    )
+    assert run_dag(path).state == "success"
+    run = run_dag(path)
+    assert run.tries("train") == 2, run.explained()
+    ours = [line for line in run.lines if line.startswith(("this try", "warm start", "run train-"))]
+    retry = ours.index(next(line for line in ours if line.startswith("this try")))
+    assert ours[0] == ours[retry + 1] == "warm start from checkpoint /models/a of asset retried"
+    assert "failed after" in ours[retry - 1]
+    assert ours[retry + 2].startswith("run train-")
+
+
 def test_an_event_without_a_checkpoint_is_skipped(write_dag: WriteDag, run_dag: RunDag) -> None:
     updates = """
         @task(outlets=[Asset("by_hand")])

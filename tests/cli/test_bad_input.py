@@ -211,22 +211,44 @@ def test_the_script_of_a_job_file_is_missing(cli: Cli, tmp_path: Path) -> None:
     for command in ("run", "validate"):
         assert refused(
             cli(command, "job.yaml"),
-            f"script: no such file: {tmp_path / 'nope.py'}; paths are relative to the job file",
+            f"script: no such file: {tmp_path / 'nope.py'}; paths are relative to {tmp_path}",
         )
+
+
+def test_a_relative_checkpoint_dir_of_a_job_file_names_the_absolute_path(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("command: ['true']\ncheckpoint_dir: ckpt\n")
+    assert refused(
+        cli("run", "job.yaml"),
+        f"job.yaml: checkpoint_dir: 'ckpt' is not an absolute path; start it with '/', such as '{tmp_path / 'ckpt'}'",
+    )
 
 
 def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("")
     (tmp_path / "src" / "weights.bin").write_bytes(os.urandom(1_200_000))
-    result = cli("run", "src/main.py", "--code", "src")
+    result = cli("render", "src/main.py", "--code", "src", "--image", "i")
     assert result.code == 2
     assert len(result.errors) == 1
-    assert result.err.startswith(f"stepset: code: {tmp_path / 'src'} has 12")
+    assert f"code: {tmp_path / 'src'} has 12" in result.err
     assert (
         "at most 1048576 bytes packed can be shipped; the largest files are weights.bin (1200000 bytes), main.py (0"
-        " bytes); `stepset explain --files` lists all; add data to .stepsetignore, or put the code into the image"
+        " bytes); `stepset explain --files` lists all; add data to .stepsetignore; for larger code, use a volume"
     ) in result.err
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("size", [1_200_000, 70_000_000], ids=["over the packed limit", "too large to pack"])
+def test_a_local_run_uses_a_code_directory_of_any_size(cli: Cli, tmp_path: Path, size: int) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("import os\nprint('weights of', os.path.getsize('weights.bin'))\n")
+    with (tmp_path / "src" / "weights.bin").open("wb") as weights:
+        weights.write(os.urandom(1_200_000))
+        weights.truncate(size)
+    result = cli("run", "src/main.py", "--code", "src", "--framework", "plain")
+    assert result.code == 0
+    assert f"[rank 0] weights of {size}" in result.out
+    assert "are too many to ship with a run on a cluster" in result.err
 
 
 def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
@@ -265,6 +287,20 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
             "--startup-timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d",
         ),
         (
+            ["run", "train.py", "--backend", "kubernetes", "-d", "--startup-timeout", "5m"],
+            "--startup-timeout: with --detach no process waits for the run and enforces the timeout; leave one of them"
+            " out, or set `deadline` in the job, which limits the run's duration without the time in a queue",
+        ),
+        (
+            ["run", "train.py", "--backend", "kubernetes", "--detach", "--admission-timeout", "2h"],
+            "--admission-timeout: with --detach no process waits for the run and enforces the timeout; leave one of"
+            " them out, or set `deadline` in the job, which limits the run's duration without the time in a queue",
+        ),
+        (
+            ["run", "train.py", "--detach", "--startup-timeout", "5m"],
+            "--startup-timeout: requires --backend kubernetes; add that flag, or leave this one out",
+        ),
+        (
             ["list", "--backend", "kubernetes", "--kubeconfig", "nowhere"],
             "kubeconfig nowhere: no such file; check the path",
         ),
@@ -278,7 +314,7 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
         (["wait", "x", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
         (["logs", "nope", "--ranks", "a,"], "--ranks: '' is neither a rank nor a range; write it like 0,2 or 0-3"),
         (["logs", "nope", "--ranks", "3-1"], "--ranks: '3-1' is neither a rank nor a range; write it like 0,2 or 0-3"),
-        (["status"], "Missing argument 'NAME'; see 'stepset status --help'"),
+        (["cancel"], "Missing argument 'NAME'; 'stepset list' shows the names of runs; see 'stepset cancel --help'"),
         (["run", "--nodes"], "Option '--nodes' requires an argument; see 'stepset run --help'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -343,3 +379,30 @@ def test_the_installed_program_reports_errors_in_the_same_way(program: Cli, tmp_
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_node: 2\n")
     assert refused(program("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
     assert refused(program("run", "--nodes"), "Option '--nodes' requires an argument; see 'stepset run --help'")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--on-orphan", "end"], "--on-orphan: 'end' is not known; use one of stop, keep"),
+        (["--on-orphan", "stop", "-d"], "--on-orphan: a run with --detach has no process that could end; leave one of"),
+        (
+            ["--on-orphan", "keep"],
+            "--on-orphan: a local run ends with this process; add --detach, or leave the flag out",
+        ),
+        (
+            ["--on-orphan", "stop", "--backend", "kubernetes"],
+            "--on-orphan: stop requires that stepset runs in a pod of the cluster, because the API server cannot state",
+        ),
+    ],
+)
+def test_an_owner_that_the_run_cannot_have(cli: Cli, words: list[str], error: str) -> None:
+    Path("train.py").touch()
+    result = cli("run", "train.py", *words)
+    assert (result.code, len(result.errors)) == (2, 1)
+    assert result.errors[0].startswith(f"stepset: {error}")
+
+
+def test_a_local_run_stops_with_its_process_in_any_case(cli: Cli) -> None:
+    Path("train.py").write_text("print('trained')")
+    assert cli("run", "train.py", "--framework", "plain", "--on-orphan", "stop").code == 0

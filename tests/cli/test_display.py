@@ -12,6 +12,7 @@ import pytest
 
 from stepset.cli.output import run_display as module
 from stepset.cli.output.live_rows import LiveRows
+from stepset.cli.output.outcome import outcome
 from stepset.cli.output.run_display import RunDisplay
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.lines import OpenLine
@@ -34,6 +35,18 @@ def test_any_text_can_be_written() -> None:
     with RunDisplay(out, io.BytesIO()) as display:
         display.on_line(LogLine("launcher", "\ufffd \udc80 \U0001f600"))
     assert out.getvalue().decode() == "[launcher] \ufffd ? \U0001f600\n"
+
+
+def test_the_note_about_omitted_lines_has_the_command_of_the_diagnosis() -> None:
+    messages, flags = io.BytesIO(), " --backend kubernetes --namespace ml"
+    now = time.time()
+    failed = RunStatus("digits-1", "digits", "kubernetes", Phase.FAILED, created=now, started=now)
+    with RunDisplay(io.BytesIO(), messages, flags=flags) as display:
+        display.on_line(LogLine("rank 0", "Connection closed by peer", aftermath=True))
+        display.on_status(failed)
+    command = f"stepset logs digits-1{flags}"
+    assert f"ranks; {command} shows every line\n" in messages.getvalue().decode()
+    assert outcome(failed, flags=flags).endswith(command)
 
 
 def test_lines_are_coloured_by_rank_if_colour_is_enabled() -> None:

@@ -78,11 +78,13 @@ def test_a_run_with_every_detail_matches() -> None:
     failure = Failure(FailureKind.UNSCHEDULABLE, "no room", "wait", rank=0, pod="a", tail=("x",), events=("y",))
     run = RunStatus(
         "a-1", "a", "kubernetes", Phase.FAILED, created=1.5, started=2.0, finished=3.0, expires=4.0, failure=failure,
-        ranks=(RankStatus("rank 0", 0, "a", signal=9),), progress=Progress(1, 0.5, {"loss": 1.0}), trouble=failure,
+        ranks=(RankStatus("rank 0", 0, "a", signal=9, last_line_at=2.5),),
+        progress=Progress(1, 0.5, {"loss": 1.0}), trouble=failure,
         waiting=Waiting("team", position=1), result={"any": ["thing"]}, labels={"team": "x"}, namespace="ml",
     )  # fmt: skip
     found = checked(json.dumps(run_document(run)), "Run")
     assert found["created"] == "1970-01-01T00:00:01.500Z"
+    assert found["ranks"][0]["last_line_at"] == "1970-01-01T00:00:02.500Z"
     assert run_document(run.with_(created=0.0))["created"] is None
 
 
@@ -96,6 +98,9 @@ def test_a_run_with_every_detail_matches() -> None:
         (("diagnose", "fail"), "Run", 1),
         (("cancel", "train"), "Run", 0),
         (("list",), "RunList", 0),
+        (("doctor",), "Diagnosis", 0),
+        (("failures",), "FailureKinds", 0),
+        (("failures", "usererror"), "FailureKinds", 0),
         (("list", "--disk-usage"), "RunList", 0),
         (("prune", "--older-than", "1h"), "DeletedRuns", 0),
         (("explain", "train.py", "--gpus", "2"), "Explanation", 0),
@@ -127,11 +132,7 @@ def test_a_detached_run_matches_and_every_change_of_it_is_a_document(known: Cli,
         assert known("cancel", name, "-o", "json").code == 0
         out, _ = watcher.communicate(timeout=60)
         assert watcher.returncode == 0
-    decoder, documents = json.JSONDecoder(), []
-    while out:
-        _, end = decoder.raw_decode(out)
-        documents.append(checked(out[:end], "Run"))
-        out = out[end:].lstrip()
+    documents = [checked(line, "Run") for line in out.splitlines()]
     assert documents[-1]["failure"]["kind"] == "Cancelled"
     assert all(document["phase"] in ("Pending", "Running") for document in documents[:-1])
 

@@ -33,6 +33,7 @@ def test_each_variable_has_a_row_with_value_and_rule(train: Cli) -> None:
         assert f"{row.variable} {row.value} {row.rule}" in lines
     assert "train: torch, 2 nodes x 2 processes = 4 ranks" in lines
     assert "node: 2 pods" in lines
+    assert lines[1].startswith("Values of a JobSet's pods. A local run has other addresses")
 
 
 def test_the_command_of_each_group_is_shown(cli: Cli) -> None:
@@ -177,15 +178,40 @@ class TestPodTemplate:
     def test_command_image_and_variables(self, cli: Cli, tmp_path: Path) -> None:
         given = {"command": ["b"], "args": ["two words"], "image": "example/b:2", "env": [{"name": "A", "value": "1"}]}
         lines = self._shown(cli, tmp_path, name="node", **given).out.splitlines()
-        assert lines[3:6] == ["  runs b 'two words'", "  image example/b:2", "  (set by pod_template)"]
+        assert lines[4:7] == ["  runs b 'two words'", "  image example/b:2", "  (set by pod_template)"]
         assert [line.split()[:2] for line in lines if "set by pod_template" in line and "A" in line] == [["A", "1"]]
 
     def test_arguments_of_the_images_own_command(self, cli: Cli, tmp_path: Path) -> None:
         lines = self._shown(cli, tmp_path, name="node", command=[], args=["b"]).out.splitlines()
-        assert lines[3] == "  runs the command of the image example/train:1 with b"
+        assert lines[4] == "  runs the command of the image example/train:1 with b"
 
     @pytest.mark.parametrize("form", ["text", "json"])
     def test_an_unknown_field_is_bad_input(self, cli: Cli, tmp_path: Path, form: str) -> None:
         result = self._shown(cli, tmp_path, "-o", form, name="node", imag="b")
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("stepset: job.yaml: pod_template.containers.node: unknown field 'imag'; did you")
+
+
+def test_the_requirements_of_job_and_script_are_listed_with_their_origin(cli: Cli, tmp_path: Path) -> None:
+    metadata = '# /// script\n# requires-python = ">=3.9"\n# dependencies = ["rich<15"]\n# ///\n'
+    (tmp_path / "train.py").write_text(metadata)
+    words = ("explain", "train.py", "--set", "requirements=['einops>=0.8']")
+    lines = [" ".join(line.split()) for line in cli(*words).out.splitlines()]
+    at = lines.index("requirements: uv installs the packages that the ranks' Python lacks")
+    assert lines[at + 2 : at + 5] == [
+        "einops>=0.8 requirements of the job",
+        "rich<15 metadata of the script",
+        "Python >=3.9 metadata of the script",
+    ]
+    shown = json.loads(cli(*words, "-o", "json").out)
+    assert shown["requirements"] == [
+        {"requirement": "einops>=0.8", "origin": "job"},
+        {"requirement": "rich<15", "origin": "script"},
+    ]
+    assert shown["requires_python"] == ">=3.9"
+
+
+def test_invalid_metadata_of_the_script_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("# /// script\n# dependencies = 1\n# ///\n")
+    result = cli("explain", "train.py")
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)

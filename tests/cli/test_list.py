@@ -8,15 +8,18 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stepset.backends.local.store import RunStore
-from stepset.cli.arguments.run_filter import RunFilter
+import stepset
+from stepset.backends.local.runs.store import RunStore
 from stepset.cli.output import tables
 from stepset.cli.output.run_table import RunColumns, run_table
+from stepset.run_filter import WAITS, RunFilter
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RunStatus
 from stepset.spec import TrainingJob
+from stepset.watch.cluster import trouble
 from tests.cli.conftest import STEPSET, Cli, CommandResult
 
 PROGRAM = "train.py --epochs 30 --data /mnt/datasets/imagenet/train-2024/shards --workers 16 --warmup 500 --lr 0.1"
@@ -49,9 +52,9 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 def test_the_table_fits_and_shows_every_column(width: int) -> None:
     header, *rows = run_table(three_runs(), RunColumns()).splitlines()
-    assert header.split() == ["NAME", "PHASE", "REASON", "RANKS", "PROGRESS", "AGE", "TOOK", "PROGRAM"]
+    assert header.split() == ["NAME", "PHASE", "REASON", "RANKS", "PROGRESS", "AGE", "DURATION", "PROGRAM"]
     assert all(len(row) <= width for row in rows)
-    assert re.match(r"digits-1bdcdb  Running +0/4    40 %      3m   3m\d+s", rows[0])
+    assert re.match(r"digits-1bdcdb  Running +0/4    40 %      3m\d\ds  3m\d\ds", rows[0])
     assert ("DeadlineExceeded, e…" if width == 120 else "DeadlineExc…") in rows[2]
     assert rows[0].endswith("…" if width == 80 else "--lr 0.1")
 
@@ -82,10 +85,36 @@ def test_wide_shows_everything(width: int) -> None:
     assert "DeadlineExceeded, expired" in rows[2]
 
 
+def test_wide_shows_the_airflow_task_of_each_run(width: int) -> None:
+    labels = {"dag_id": "nightly", "task_id": "train"}
+    runs = [a_run("a-1", labels={**labels, "map_index": "3"}), a_run("a-2", labels=labels), a_run("a-3")]
+    header, *rows = run_table(runs, RunColumns(wide=True)).splitlines()
+    at = header.index("TASK")
+    assert [row[at:].split("  ")[0].strip() for row in rows] == ["nightly.train[3]", "nightly.train", ""]
+    assert "TASK" not in run_table(runs, RunColumns()).splitlines()[0]
+    assert "TASK" not in run_table(runs[2:], RunColumns(wide=True)).splitlines()[0]
+
+
+def test_a_problem_at_the_start_is_shown_in_short_and_with_wide_completely(width: int) -> None:
+    trouble = Failure(FailureKind.REJECTED, 'pod a-1-node-0 cannot be started: secret "s" not found', "Create it.")
+    runs = [a_run("a-1", phase=Phase.PENDING, reason="Starting", trouble=trouble)]
+    assert "Starting, Re" in run_table(runs, RunColumns()) and "TROUBLE" not in run_table(runs, RunColumns())
+    assert "Rejected: pod a-1-node-0 cannot be started" in run_table(runs, RunColumns(wide=True))
+
+
 def test_runs_of_all_namespaces_name_theirs(width: int) -> None:
     header, row = run_table([three_runs()[1].with_(namespace="ml")], RunColumns(namespaces=True)).splitlines()
     assert header.split()[:2] == ["NAMESPACE", "NAME"]
     assert row.split()[:2] == ["ml", "digits-77aa01"]
+
+
+def test_the_reason_gets_the_room_of_omitted_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    reason = "Unschedulable: " + "no room " * 10
+    long = [run.with_(name="experiment-of-the-vision-team-7", reason=reason) for run in three_runs() if not run.failure]
+    header, *rows = run_table(long, RunColumns()).splitlines()
+    assert "PROGRAM" not in header
+    assert len(header) == 80 and "Unschedulable…" in rows[1]
 
 
 def test_text_of_programs_cannot_break_the_table() -> None:
@@ -115,7 +144,11 @@ def test_label_selectors_are_those_of_kubectl(selector: str, selected: str) -> N
 def create(home: Path, name: str, phase: Phase, *, ago: float, **labels: str) -> None:
     """Creates the directory of a run that was created some seconds ago."""
     at = time.time() - ago
-    status = RunStatus(name, "job", "local", phase=phase, created=at, finished=at + 1, labels=labels)
+    kind = {Phase.FAILED: FailureKind.CANCELLED, Phase.LOST: FailureKind.LOST}.get(phase)
+    failure = None if kind is None else Failure(kind, "it ended", "")
+    status = RunStatus(
+        name, f"{name}-job", "local", phase=phase, created=at, finished=at + 1, labels=labels, failure=failure
+    )
     _, lock = RunStore(home).create(status, TrainingJob(command=["true"]))
     os.close(lock)
 
@@ -135,6 +168,10 @@ def known(cli: Cli, tmp_path: Path) -> Cli:
         ((), ["good", "lost", "bad"]),
         (("--phase", "FAILED", "--phase", "lost"), ["lost", "bad"]),
         (("--phase", "failed,succeeded"), ["good", "bad"]),
+        (("--job", "good-job"), ["good"]),
+        (("--job", "good-job", "--job", "bad-job"), ["good", "bad"]),
+        (("--reason", "cancelled"), ["bad"]),
+        (("--reason", "Cancelled,LOST", "--phase", "failed"), ["bad"]),
         (("-l", "team=vision"), ["good", "bad"]),
         (("--since", "1d"), ["good", "lost"]),
         (("--since", "1d", "-l", "team", "--phase", "succeeded"), ["good"]),
@@ -146,12 +183,61 @@ def test_filters_select_runs_in_every_format(known: Cli, flags: tuple[str, ...],
     assert [run["name"] for run in json.loads(known("list", *flags, "-o", "json").out)["items"]] == names
 
 
+@pytest.mark.local
+def test_a_label_of_the_command_line_selects_the_run(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("command: ['true']\nframework: plain\nlabels: {team: text, stage: test}\n")
+    assert cli("run", "job.yaml", "--label", "team=vision", "--label", "acme.org/debug=").code == 0
+    (run,) = stepset.list_runs()
+    assert run.labels == {"team": "vision", "stage": "test", "acme.org/debug": ""}
+    assert cli("list", "-l", "team=vision,acme.org/debug", "-o", "name").out == f"{run.name}\n"
+    for wrong in ("team", "=vision"):
+        refused = cli("run", "job.yaml", "--label", wrong)
+        assert refused.err == f"stepset: --label: {wrong!r} is not KEY=VALUE; write it like team=vision\n"
+        assert refused.code == 2
+
+
+def test_python_has_the_same_filters(known: Cli) -> None:
+    def names(**filters: Any) -> list[str]:
+        return [run.name for run in stepset.list_runs(**filters)]
+
+    assert names(job="good-job") == ["good"]
+    assert names(job=["good-job", "lost-job"], reason="lost") == ["lost"]
+    assert names(reason=("Cancelled", "lost"), phase="failed") == ["bad"]
+    with pytest.raises(stepset.BadInputError, match=r"^phase: 'cancelled' is a reason .*; give it as reason$"):
+        stepset.list_runs(phase="cancelled")
+
+
+def test_a_failed_run_has_the_kind_of_its_failure_as_its_reason(known: Cli) -> None:
+    items = json.loads(known("list", "-o", "json").out)["items"]
+    assert {run["name"]: run["reason"] for run in items} == {"good": "", "bad": "Cancelled", "lost": "Lost"}
+    assert {run.name: run.reason for run in stepset.list_runs()} == {"good": "", "bad": "Cancelled", "lost": "Lost"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--phase", "cancelled"), "--phase: 'cancelled' is a reason of runs in the phase failed; give it as --reason"),
+        (("--phase", "ended"), "--phase: 'ended' is not a phase; use pending, "),
+        (("--reason", "broken"), "--reason: 'broken' is not a reason; use UserError, "),
+    ],
+)
+def test_an_unknown_phase_or_reason_is_bad_input(known: Cli, flags: tuple[str, str], error: str) -> None:
+    wrong = known("list", *flags)
+    assert (wrong.code, wrong.out, len(wrong.errors)) == (2, "", 1)
+    assert wrong.err.startswith(f"stepset: {error}")
+
+
+def test_the_reasons_of_the_filter_are_those_of_runs() -> None:
+    reasons = {trouble.QUEUED, trouble.UNSCHEDULABLE, trouble.PULLING, trouble.STARTING, trouble.NODE_LOST}
+    assert set(WAITS) == reasons
+
+
 def test_an_empty_result_says_where_it_looked_and_how_to_look_elsewhere(known: Cli, tmp_path: Path) -> None:
-    result = known("list", "--phase", "running", "-l", "team=x", "--since", "1h")
+    result = known("list", "--job", "none", "--phase", "running", "--reason", "queued", "-l", "team=x", "--since", "1h")
     assert (result.code, result.out) == (0, "")
     assert result.err == (
-        f"stepset: no runs found in {tmp_path / 'home' / 'runs'} with phase running, labels team=x, an age below 1h;"
-        " for the runs on a cluster use --backend kubernetes\n"
+        f"stepset: no runs found in {tmp_path / 'home' / 'runs'} with job none, phase running, reason queued, labels"
+        " team=x, an age below 1h; for the runs on a cluster use --backend kubernetes\n"
     )
     empty = known("list", "--phase", "running", "-o", "json")
     assert (json.loads(empty.out)["items"], empty.err) == ([], "")
@@ -175,7 +261,9 @@ def test_a_pipe_gets_a_table_of_80_columns_without_colours(tmp_path: Path) -> No
         )
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    status = a_run("digits-1", phase=Phase.SUCCEEDED, finished=time.time())
+    # The age 2d12h is the same in each call. An age in seconds would change between the calls.
+    created = time.time() - 60.5 * 3600
+    status = a_run("digits-1", phase=Phase.SUCCEEDED, created=created, finished=created + 200)
     _, lock = RunStore(tmp_path).create(status, TrainingJob(command=["true"]))
     os.close(lock)
     plain = listed()

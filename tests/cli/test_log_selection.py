@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.local.store import RunDir
+from stepset.backends.local.runs.run_dir import RunDir
 from tests.cli.conftest import STEPSET, Cli
 from tests.waiting import until
 
@@ -57,6 +57,17 @@ def test_tail_prints_the_last_lines_with_their_bytes_unchanged(home: Path) -> No
     assert logs(home, "--tail", "2", "--raw") == [b"caf\xc3\xa9 \xff", b"x" * 1_100_000]
 
 
+def test_the_mark_of_torch_is_removed_unless_raw(tmp_path: Path, cli: Cli) -> None:
+    """torch.distributed begins the lines of a traceback with the rank."""
+    (tmp_path / "marked.py").write_text("print('[rank0]: ValueError: bad')\nprint('[rank1]: of another rank')")
+    assert cli("run", str(tmp_path / "marked.py"), *FLAGS).code == 0
+    kept = "[rank 0] [rank1]: of another rank\n"
+    assert cli("logs", "marked", "--tail", "2").out == "[rank 0] ValueError: bad\n" + kept
+    assert cli("logs", "marked", "--tail", "2", "--raw").out == "[rank0]: ValueError: bad\n[rank1]: of another rank\n"
+    stamped = cli("logs", "marked", "--timestamps").out.splitlines()
+    assert [line.partition(" ")[2] for line in stamped] == ["[rank 0] ValueError: bad", kept.rstrip()]
+
+
 def test_previous_prints_the_attempt_before_the_last_restart(home: Path) -> None:
     assert logs(home, "--previous") == [b"[rank 0] attempt 0 line %d" % n for n in range(3)]
     assert logs(home, "--previous", "--tail", "1") == [b"[rank 0] attempt 0 line 2"]
@@ -79,6 +90,20 @@ def test_since_prints_the_lines_of_that_time(home: Path) -> None:
     assert logs(home, "--since", "1s") == []
 
 
+def test_since_without_lines_prints_a_note_and_without_a_unit_is_an_error(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPSET_HOME", str(home))
+    time.sleep(1.1)
+    none = cli("logs", "twice", "--since", "1s")
+    assert (none.code, none.out, none.err) == (0, "", "stepset: note: no selected lines within the last 1s\n")
+    assert cli("logs", "twice", "--since", "1h", "--tail", "0").err == ""
+    for command in (("logs", "twice"), ("list",)):
+        wrong = cli(*command, "--since", "10")
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.err == "stepset: --since: '10' has no unit; write for example 10d, 10h or 10s\n"
+
+
 def test_a_run_without_a_previous_attempt_or_without_times_is_an_error(
     cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +115,7 @@ def test_a_run_without_a_previous_attempt_or_without_times_is_an_error(
         attempts.write_bytes(stored[:16])
         result = cli("logs", "twice", "--previous")
         assert (result.code, result.out) == (2, "")
-        assert result.err == f"stepset: --previous: run {directory.name} has no previous attempt\n"
+        assert result.err == f"stepset: run {directory.name} has no previous attempt\n"
     finally:
         attempts.write_bytes(stored)
     times = directory / "log.times"

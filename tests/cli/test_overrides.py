@@ -45,7 +45,7 @@ def validated(cli: Cli, tmp_path: Path) -> Any:
 
 
 def test_flags_for_fields_have_the_names_of_the_fields() -> None:
-    in_others = {"max_restarts", "gpus", "cpus", "memory"}  # of restart and of resources_per_node
+    in_others = {"max_restarts", "gpus", "cpus", "memory", "queue_name"}  # of restart, resources_per_node, scheduling
     others = {"target", "settings", "program", *in_others}
     flags = {field.name for field in fields(JobArgs)} - others
     assert flags <= set(TrainingJob.model_fields)
@@ -53,6 +53,11 @@ def test_flags_for_fields_have_the_names_of_the_fields() -> None:
 
 def test_without_flags_the_job_equals_the_file(validated: Any) -> None:
     assert validated("job.yaml") == yaml.safe_load(FILE)
+
+
+@pytest.mark.parametrize("flag", ["--queue", "--queue-name"])
+def test_the_queue_has_a_flag(validated: Any, flag: str) -> None:
+    assert validated("job.yaml", flag, "team-a")["scheduling"]["queue_name"] == "team-a"
 
 
 def test_flags_override_the_fields_of_the_file(validated: Any, tmp_path: Path) -> None:
@@ -168,7 +173,7 @@ def test_a_setting_does_not_change_the_parsed_file() -> None:
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),
         (["--set", "storage.5.path=/x"], "storage.5.path: '5' is not an index of a list of 1; give 0 to 1"),
-        (["--env", "A"], "--env: 'A' is not NAME=VALUE; write it like LR=0.1"),
+        (["--env", "A_0"], "--env: 'A_0' is not set in this shell; export it, or write it like LR=0.1"),
         (["--env", "=1"], "--env: '=1' is not NAME=VALUE; write it like LR=0.1"),
     ],
 )
@@ -186,6 +191,6 @@ def test_an_invalid_value_names_the_file_only_if_it_is_from_the_file(cli: Cli, t
 
 def test_parsing_is_exact() -> None:
     assert parse_setting("a.b=c=d") == (("a", "b"), "c=d")
-    assert parse_env(["A=b=c"]) == {"A": "b=c"}
+    assert parse_env(["A=b=c"], {}) == {"A": "b=c"}
     with pytest.raises(BadInputError):
         with_field({"a": [1]}, ("a", "x"), 1)

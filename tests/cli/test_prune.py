@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import stepset
-from stepset.backends.local.store import RunStore
+from stepset.backends.local.runs.store import RunStore
 from stepset.run_status import Phase, RunStatus
 from stepset.spec import TrainingJob
 from tests.cli.conftest import Cli
@@ -47,3 +47,9 @@ def test_old_runs_are_deleted_on_request_and_failed_ones_alone_if_wanted(cli: Cl
     assert [run.name for run in stepset.prune(older_than=7 * 86400.0)] == ["good"]
     wrong = cli("prune", "--older-than", "soon")
     assert (wrong.code, wrong.err.startswith("stepset: --older-than: ")) == (2, True)
+    for number in ("1", " 30 "):  # seconds, but most users mean days
+        wrong = cli("prune", "--older-than", number)
+        assert (wrong.code, wrong.out) == (2, "")
+        unit = f"{number.strip()!r} has no unit; write for example {number.strip()}d"
+        assert wrong.err.startswith(f"stepset: --older-than: {unit}, ")
+    assert [run.name for run in stepset.list_runs()] == ["new"]

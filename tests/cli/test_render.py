@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -80,10 +81,85 @@ class TestRbac:
             {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane@example.com"}
         ]
 
+    def test_a_group_may_get_the_role(self, cli: Cli) -> None:
+        *_, binding = json.loads(cli("rbac", "--group", "oidc:ml-team", "-o", "json").out)["items"]
+        assert binding["subjects"] == [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:ml-team"}
+        ]
+
+    @pytest.mark.parametrize("flags", [("--user", "jane"), ("--group", "jane"), ("--account", "team/jane"), ()])
+    def test_the_bindings_alone_are_those_of_the_accounts_and_nothing_that_others_need(
+        self, cli: Cli, flags: tuple[str, ...]
+    ) -> None:
+        def printed(*words: str) -> list[dict[str, Any]]:
+            found = cli("rbac", *flags, "--with", "orphan", "--mpi", "--target", "job", *words, "-o", "json")
+            return json.loads(found.out)["items"]  # type: ignore[no-any-return]  # json
+
+        subject = {"--account": {"kind": "ServiceAccount", "name": "jane", "namespace": "team"}}
+        subject |= {
+            f"--{kind.lower()}": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "jane"}
+            for kind in ("User", "Group")
+        }
+        of = subject[flags[0]] if flags else {"kind": "ServiceAccount", "name": "stepset", "namespace": "default"}
+        found = printed("--bindings-only")
+        assert found == [each for each in printed() if each.get("subjects") == [of]]
+        assert [each["roleRef"]["name"] for each in found] == ["stepset-job", "stepset-mpi", "stepset-orphan"]
+
     def test_rights_that_only_some_runs_need_are_roles_of_their_own(self, cli: Cli) -> None:
         objects = json.loads(cli("rbac", "--mpi", "--lost-node", "--gang", "kueue", "-o", "json").out)["items"]
         names = [each["metadata"]["name"] for each in objects if each["kind"] == "Role"]
         assert names == ["stepset-jobset", "stepset-kueue", "stepset-mpi", "stepset-lost-node"]
+
+    @pytest.mark.parametrize(
+        "flags", [(), ("--backend", "airflow", "--target", "trainjob", "--mpi"), ("--user", "jane")]
+    )
+    def test_the_right_to_exec_is_a_role_of_its_own_that_is_only_granted_on_request(
+        self, cli: Cli, flags: tuple[str, ...]
+    ) -> None:
+        def printed(*words: str) -> list[dict[str, Any]]:
+            return json.loads(cli("rbac", *flags, *words, "-o", "json").out)["items"]  # type: ignore[no-any-return]  # json
+
+        base = printed()
+        assert "pods/exec" not in json.dumps(base)
+        more = printed("--with", "exec")
+        role, *bindings = [each for each in more if each not in base]
+        assert [each for each in more if each in base] == base
+        assert (role["kind"], role["metadata"]["name"]) == ("Role", "stepset-exec")
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]}]
+        assert {each["roleRef"]["name"] for each in bindings} == {"stepset-exec"}
+        subjects = [each["subjects"] for each in base if each["kind"] == "RoleBinding"]
+        assert all(each["subjects"] in subjects for each in bindings)
+
+    def test_an_unknown_right_is_bad_input(self, cli: Cli) -> None:
+        result = cli("rbac", "--with", "attach")
+        rights = "exec, orphan, priorities, quotas, validate"
+        assert (result.code, result.errors) == (
+            2,
+            [f"stepset: --with: 'attach' is not a right that can be added; use one of {rights}"],
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (
+                ["--bindings-only", "--create-namespace"],
+                "--create-namespace: --bindings-only prints RoleBindings only; leave one of them out",
+            ),
+            (
+                ["--bindings-only", "--account", "a", "--create-service-account"],
+                "--create-service-account: --bindings-only prints RoleBindings only; leave one of them out",
+            ),
+            (
+                ["--user", "jane", "--create-service-account"],
+                "--create-service-account: no service account is given; add --account NAME",
+            ),
+        ],
+    )
+    def test_objects_that_the_output_would_not_contain_are_bad_input(
+        self, cli: Cli, words: list[str], message: str
+    ) -> None:
+        result = cli("rbac", *words)
+        assert (result.code, result.errors) == (2, [f"stepset: {message}"])
 
     def test_an_unknown_backend_is_bad_input(self, cli: Cli) -> None:
         result = cli("rbac", "--backend", "cron")
@@ -101,6 +177,13 @@ class TestValidate:
 
     def test_a_job_without_an_image_is_not_checked_for_a_cluster(self, cli: Cli, job: Path) -> None:
         assert cli("validate", "job.yaml", "--set", "image=null").code == 0
+
+    def test_checkpoints_without_a_volume_are_noted_if_the_job_is_for_a_cluster(self, cli: Cli, job: Path) -> None:
+        lost = "note: checkpoint_dir: /ckpt is not on a writable volume that outlives the pods"
+        given = ("validate", "job.yaml", "--set", "checkpoint_dir=/ckpt")
+        assert lost in cli(*given).out
+        assert lost not in cli(*given, "--set", "image=null").out
+        assert lost not in cli(*given, "--set", "storage=[{path: /ckpt, claim: c}]").out
 
     def test_each_target_has_its_own_rules(self, cli: Cli, job: Path) -> None:
         assert cli("validate", "job.yaml", "--set", "ttl=1h").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from stepset.watch.present.failure_report import ended
 from stepset.watch.present.sentences import duration, progress_words, state_line
 
 RANKS = tuple(
-    RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", "127.1.0.1", state="Running", last_line=f"step {n}")
+    RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", "node 0", state="Running", last_line=f"step {n}")
     for n in range(4)
 )
 RUNNING = RunStatus(
@@ -31,7 +32,7 @@ FAILURE = Failure(
     "Fix the error and run again.",
     rank=3,
     pod="digits-node-1",
-    node="127.1.0.2",
+    node="node 1",
     exit_code=1,
     error="ValueError: bad batch",
     tail=("Traceback ...", "ValueError: bad batch"),
@@ -71,15 +72,35 @@ def test_success_is_one_line_with_result_and_duration() -> None:
 def test_a_failure_names_the_first_rank_the_cause_and_the_advice() -> None:
     assert outcome(FAILED).splitlines() == [
         "stepset: run digits-1 failed after 1m02s: UserError: rank 3 exited with code 1.",
-        "  first failure rank 3, pod digits-node-1, on 127.1.0.2, exit code 1",
+        "  first failure rank 3, pod digits-node-1, on node 1, exit code 1",
         "  error         ValueError: bad batch",
         "  last lines    Traceback ...",
         "                ValueError: bad batch",
         "  restarts      2 restarts",
         "  aftermath     rank 0, rank 1: stopped because of it",
         "  advice        Fix the error and run again.",
-        "  more          stepset logs digits-1 --ranks 3",
+        "  see           stepset failures UserError",
+        "  logs          stepset logs digits-1 --ranks 3",
     ]
+
+
+def test_a_report_refers_to_no_logs_that_were_deleted_with_the_run() -> None:
+    """On a cluster, the logs are deleted with the pods. The logs of a local run remain."""
+    failure = Failure(FailureKind.LOST, "run digits-1 no longer exists, and its end was not observed.", "")
+    lost = RunStatus("digits-1", "digits", "kubernetes", Phase.LOST, failure=failure)
+    assert outcome(lost).splitlines()[-1] == (
+        "  logs          the logs were deleted with the pods of the run; see the cluster's log storage, if it has one"
+    )
+    assert outcome(replace(lost, backend="local")).splitlines()[-1] == "  logs          stepset logs digits-1"
+
+
+def test_a_report_refers_to_no_logs_if_no_pod_has_started() -> None:
+    failure = Failure(FailureKind.IMAGE_PULL, "rank 0 cannot start: ErrImagePull.", "Check the image's name.")
+    row = RankStatus("rank 0", 0, "digits-node-0", state="Stopped")
+    failed = RunStatus("digits-1", "digits", "kubernetes", Phase.FAILED, ranks=(row,), failure=failure)
+    assert "stepset logs" not in outcome(failed)
+    for began in (failed.with_(started=1000.0), failed.with_(ranks=(replace(row, exit_code=4),))):
+        assert outcome(began).splitlines()[-1].startswith("  logs          stepset logs digits-1")
 
 
 def test_the_suggested_command_contains_the_flags_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +108,7 @@ def test_the_suggested_command_contains_the_flags_of_the_cluster(monkeypatch: py
     backend_args = BackendArgs("kubernetes", namespace="ml", kubeconfig="my config")
     flags = "--backend kubernetes --namespace ml --kubeconfig 'my config'"
     assert outcome(FAILED, flags=backend_args.as_flags).splitlines()[-1] == (
-        f"  more          stepset logs digits-1 {flags} --ranks 3"
+        f"  logs          stepset logs digits-1 {flags} --ranks 3"
     )
     monkeypatch.setenv("STEPSET_BACKEND", "kubernetes")
     assert BackendArgs("kubernetes", namespace="ml").as_flags == " --namespace ml"
@@ -101,9 +122,23 @@ def test_a_failure_with_few_details_shows_those() -> None:
     assert outcome(lost).splitlines() == [
         "stepset: run digits-1 failed after 1 s: Lost: deleted.",
         "  advice        Start it again.",
-        "  more          stepset logs digits-1",
+        "  see           stepset failures Lost",
+        "  logs          stepset logs digits-1",
     ]
     assert "no reason is known" in outcome(RUNNING.with_(phase=Phase.FAILED))
+
+
+def test_an_error_with_which_the_message_begins_is_not_shown_twice() -> None:
+    error = "the run took longer than its deadline of 5s."
+    late = Failure(FailureKind.DEADLINE_EXCEEDED, error, "Set a longer deadline.", error=error)
+    for message in (error, f"{error.rstrip('.')}; no running rank had printed a line."):
+        failed = FAILED.with_(failure=replace(late, message=message))
+        assert outcome(failed).splitlines() == [
+            f"stepset: run digits-1 failed after 1m02s: DeadlineExceeded: {message}",
+            "  advice        Set a longer deadline.",
+            "  see           stepset failures DeadlineExceeded",
+            "  logs          stepset logs digits-1",
+        ]
 
 
 def test_a_cancelled_run_and_a_running_run_are_one_line() -> None:
@@ -166,6 +201,15 @@ def test_the_status_page_has_a_row_for_each_rank() -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_the_status_page_shows_the_age_of_the_last_line_of_ranks_that_run() -> None:
+    at = time.time() - 200
+    rows = [RankStatus(f"rank {n}", n, "node-0", state="Running", last_line_at=at, last_line="step") for n in range(2)]
+    rows[1] = replace(rows[1], state="Succeeded")
+    header, *lines = status_page(RUNNING.with_(ranks=tuple(rows))).splitlines()[-3:]
+    assert header.split() == ["SOURCE", "POD", "STATE", "LAST", "OUTPUT", "LAST", "LINE"]
+    assert [line.split()[3:] for line in lines] == [["Running", "3m20s", "step"], ["Succeeded", "step"]]
+
+
 def test_the_rank_that_failed_first_is_on_top_and_the_errors_of_the_others_are_shortened() -> None:
     rows = tuple(
         RankStatus(f"rank {n}", n, f"digits-node-{n // 2}", state="Failed", exit_code=1, last_line=f"{n}: " + "x" * 60)
@@ -212,6 +256,6 @@ def test_a_narrow_terminal_leaves_out_the_node_then_the_pod_and_folds_no_row(mon
         assert all("SIGTERM" in line and len(line) == 80 for line in lines)
         return header.split()
 
-    assert columns("node", "127.1.0.1") == ["WHO", "POD", "NODE", "STATE", "ENDED", "LAST", "LINE"]
-    assert columns("digits-1bdcdb-node-0", "worker-17.example") == ["WHO", "POD", "STATE", "ENDED", "LAST", "LINE"]
-    assert columns("digits-1bdcdb-node-0-0-with-a-suffix", "worker-17") == ["WHO", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("node", "node 1") == ["SOURCE", "POD", "NODE", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0", "worker-17.example") == ["SOURCE", "POD", "STATE", "ENDED", "LAST", "LINE"]
+    assert columns("digits-1bdcdb-node-0-0-with-a-suffix", "worker-17") == ["SOURCE", "STATE", "ENDED", "LAST", "LINE"]

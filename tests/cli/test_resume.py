@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.local.store import RunStore
+from stepset.backends.local.runs.store import RunStore
 from stepset.run_status import Phase, RunStatus
 from stepset.spec import TrainingJob
 from tests.cli.conftest import Cli, CommandResult
@@ -48,6 +48,16 @@ def result(done: CommandResult) -> dict[str, object]:
     return found
 
 
+def test_the_arguments_of_a_run_of_a_function_cannot_be_replaced(cli: Cli, tmp_path: Path) -> None:
+    job = {"function": "print('trained')", "framework": "plain", "name": "notebook"}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert cli("run", "job.json").code == 0
+    done = cli("run", "--resume", "notebook", "--", "77")
+    assert done.code == 2
+    assert done.err.startswith("stepset: arguments after --: run notebook-"), done.err
+    assert cli("run", "--resume", "notebook").code == 0
+
+
 def test_a_second_run_continues_from_the_checkpoint_and_says_from_which(stepset: Cli, tmp_path: Path) -> None:
     first = stepset("run", "train.py", *FLAGS, "-o", "json")
     assert result(first)["from"] is None
@@ -55,7 +65,7 @@ def test_a_second_run_continues_from_the_checkpoint_and_says_from_which(stepset:
     written = (tmp_path / "ckpt" / "step-0").stat().st_mtime
     second = stepset("run", "train.py", *FLAGS, "-o", "json")
     assert result(second) == {"from": str(tmp_path / "ckpt"), "attempt": "0", "args": []}
-    note = f"resuming from step-0, written {time.strftime('%H:%M', time.localtime(written))}"
+    note = f"resuming from {tmp_path / 'ckpt' / 'step-0'}, written {time.strftime('%H:%M', time.localtime(written))}"
     assert f"stepset: note: {note}\n" in second.err
     assert note in json.loads(second.out)["notes"]
 
@@ -68,7 +78,7 @@ def test_a_fresh_run_ignores_the_checkpoint_keeps_it_and_restarts_from_its_own(s
     assert {path.name for path in (tmp_path / "ckpt").iterdir()} == {"old", "step-1"}
     again = stepset("run", "train.py", *FLAGS, "--fresh", "--max-restarts", "1", "-o", "json", "--", "fail")
     assert (result(again)["attempt"], result(again)["from"]) == ("1", str(tmp_path / "ckpt"))
-    assert "resuming from step-2, " in again.err
+    assert f"resuming from {tmp_path / 'ckpt' / 'step-2'}, " in again.err
 
 
 def test_resume_continues_a_run_with_its_job_and_the_next_attempt(
@@ -79,7 +89,7 @@ def test_resume_continues_a_run_with_its_job_and_the_next_attempt(
     monkeypatch.chdir(tmp_path / "elsewhere")  # the paths of the job stay relative to its own directory
     last = stepset("run", "--resume", "-o", "json")
     assert result(last) == {"from": str(tmp_path / "ckpt"), "attempt": "1", "args": ["fail"]}
-    assert "stepset: continuing run train-" in last.err
+    assert "stepset: note: continuing run train-" in last.err
     name = json.loads(last.out)["name"]
     for words in ((name,), ("train",)):
         assert stepset("run", "--resume", *words).code == 0
@@ -90,16 +100,54 @@ def test_resume_continues_a_run_with_its_job_and_the_next_attempt(
     assert result(of_script) == {"from": str(tmp_path / "ckpt"), "attempt": "5", "args": []}
 
 
+def test_resume_with_a_script_does_not_need_the_stored_job(stepset: Cli, tmp_path: Path) -> None:
+    assert stepset("run", "train.py", *FLAGS).code == 0
+    [stored] = [path for path in tmp_path.rglob("job.json") if path.parent.name.startswith("train-")]
+    stored.write_text("{")
+    assert stepset("run", "train.py", *FLAGS, "--resume").code == 0
+
+
+def test_resume_does_not_continue_the_run_of_another_script_unless_its_name_is_given(
+    stepset: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stepset("run", "train.py", *FLAGS).code == 0
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    Path("train.py").write_text(SCRIPT)
+    refused = stepset("run", "train.py", *FLAGS, "--resume")
+    assert refused.code == 2
+    files = f"executed {tmp_path / 'train.py'}, not {tmp_path / 'other' / 'train.py'}"
+    assert files in refused.err
+    assert "; to start a separate job, pass a different --name; to continue run train-" in refused.err
+    assert refused.err.endswith(" with this file, pass --name train\n")
+    named = stepset("run", "train.py", *FLAGS, "--resume", "--name", "train")
+    assert named.code == 0
+    assert f"executed {tmp_path / 'train.py'}, this run executes {tmp_path / 'other' / 'train.py'}" in named.err
+
+
+def test_resume_states_that_there_is_no_checkpoint(stepset: Cli, tmp_path: Path) -> None:
+    (tmp_path / "saves_nothing.py").write_text("import sys; sys.exit(1)")
+    assert stepset("run", "saves_nothing.py", *FLAGS).code == 1
+    note = f"no checkpoint was found in {tmp_path / 'ckpt'}, so the training starts from its beginning"
+    (tmp_path / "ckpt" / ".hidden").touch()  # not a checkpoint
+    again = stepset("run", "--resume")
+    assert again.errors.count(f"stepset: note: {note}") == 1
+    assert "  resume  " not in again.err
+    (tmp_path / "ckpt" / "step-1").touch()
+    assert "no checkpoint was found" not in (found := stepset("run", "--resume")).err
+    assert f"resuming from {tmp_path / 'ckpt' / 'step-1'}" in found.err and "  resume  " in found.err
+
+
 def test_a_run_that_is_not_over_is_not_continued(stepset: Cli) -> None:
     name = stepset("run", "-d", "train.py", *FLAGS, "--", "wait").out.strip()
     try:
         assert until(lambda: "Running" in stepset("status", name).out)
         refused = stepset("run", "--resume", name)
         assert (refused.code, len(refused.errors)) == (2, 1)
-        assert f"run {name} is not over: Running; stop it first: stepset cancel {name}" in refused.err
+        assert f"run {name} is not over: Running; cancel it first" in refused.err
         kept = stepset("delete", name)
         assert (kept.code, kept.out) == (2, "")
-        assert f"{name}: the run is not over: Running; stop it first: stepset cancel {name}" in kept.err
+        assert f"{name}: the run is not over: Running; cancel it first" in kept.err
     finally:
         assert stepset("cancel", name, "--now").code == 0
     assert stepset("delete", name).out == f"{name}\n"
@@ -169,7 +217,10 @@ def test_delete_takes_names_of_runs_only_and_deletes_all_or_nothing(stepset: Cli
     assert (dry.code, dry.out, dry.err) == (0, "one\ntwo\n", "stepset: would delete 2 runs\n")
     of_job = stepset("delete", "one", "job")
     assert (of_job.code, of_job.out) == (2, "")
-    assert of_job.err == "stepset: job: no such run; it is the name of a job, whose newest run is one\n"
+    assert of_job.err == (
+        "stepset: job: no such run; it is the name of a job, whose newest run is one; to delete all runs of the job:"
+        " stepset delete --job job (in Python: stepset.delete(job='job'))\n"
+    )
     assert stepset("delete", "one", "nope").code == 2
     assert stepset("list", "-o", "name").out == "one\ntwo\n"
     assert stepset("delete", "one", "two", "one").out == "one\ntwo\n"

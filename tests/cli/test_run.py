@@ -34,7 +34,7 @@ PATIENT = (
     sys.executable,
     "-c",
     "import sys; from stepset.backends.local import LocalBackend; from stepset.cli import main\n"
-    "LocalBackend.__init__.__defaults__ = (None, 600.0)\n"
+    "LocalBackend.__init__.__defaults__ = (None, 600.0, 'cli')\n"
     "sys.exit(main(sys.argv[1:]))",
 )
 
@@ -79,6 +79,25 @@ def test_a_run_that_succeeds(cli: Cli) -> None:
     assert "\x1b" not in result.out + result.err
 
 
+def test_the_name_of_a_run_is_chosen_once_and_must_be_a_label(cli: Cli) -> None:
+    words = ("run", "--framework", "plain", "--command", "--run-name")
+    assert cli(*words, "digits-7", "--", "true").code == 0
+    assert cli("list", "-o", "name").out == "digits-7\n"
+    for detach in ((), ("--detach",)):
+        taken = cli(*words, "digits-7", *detach, "--", "true")
+        assert (taken.code, taken.err) == (
+            2,
+            "stepset: the run's name: run 'digits-7' exists already; choose another name, or delete that run first\n",
+        )
+        invalid = cli(*words, "Digits_7", *detach, "--", "true")
+        assert (invalid.code, invalid.err) == (
+            2,
+            "stepset: the run's name: 'Digits_7' is not a DNS-1035 label; use lower-case letters, digits and '-',"
+            " starting with a letter (for example 'digits-7')\n",
+        )
+    assert cli(*words, "digits-8", "--detach", "--", "true").out == "digits-8\n"
+
+
 def test_a_job_file_finds_its_files_beside_it(cli: Cli, tmp_path: Path) -> None:
     inside = tmp_path / "jobs"
     inside.mkdir()
@@ -93,6 +112,21 @@ def test_any_command_can_be_run(cli: Cli) -> None:
                "sh", "-c", "echo i am $WHO")  # fmt: skip
     assert result.code == 0
     assert sorted(line.split("] ")[1] for line in result.out.splitlines()) == ["i am 0", "i am 1"]
+
+
+def test_a_job_has_the_name_of_the_script_that_python_runs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "pi.py").write_text("")
+    done = cli("run", "--framework", "plain", "--command", "--", "python3", "-u", "pi.py")
+    assert re.search(r"run pi-\w+ succeeded", done.err), done.err
+
+
+def test_a_note_names_the_framework_that_the_script_imports(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "pi.py").write_text("try:\n    from mpi4py import MPI\nexcept ImportError:\n    pass\n")
+    note = "stepset: note: pi.py imports mpi4py; use --framework mpi, or each rank runs alone"
+    done = cli("run", "pi.py", "--nodes", "2")  # fails afterwards in an environment without torchrun
+    assert done.errors[0] == note
+    assert note not in cli("run", "pi.py").err, "one rank"
+    assert note not in cli("run", "pi.py", "--nodes", "2", "--framework", "plain").err
 
 
 def test_progress_is_shown_and_its_lines_are_not(cli: Cli) -> None:
@@ -110,7 +144,7 @@ def test_a_run_that_fails_names_the_first_rank_and_its_error(cli: Cli, tmp_path:
     first = next(i for i, line in enumerate(result.errors) if " failed after " in line)
     assert ": UserError: " in result.errors[first]
     block = [line[2:15].strip() for line in result.errors[first + 1 :]]
-    assert {"first failure", "error", "last lines", "aftermath", "advice", "more"} <= set(block)
+    assert {"first failure", "error", "last lines", "aftermath", "advice", "logs"} <= set(block)
     assert any(line.startswith("  first failure rank 3, ") for line in result.errors)
     assert "  error         ValueError: bad batch" in result.errors
     assert processes_that_mention(tmp_path) == []

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +85,25 @@ def test_status_of_a_failed_run_exits_with_0(known: Cli) -> None:
     assert "exit code 1" in result.out
 
 
+def test_the_commands_that_read_a_run_use_the_newest_run_without_a_name(known: Cli) -> None:
+    newest = known("list", "-o", "name").out.split()[0]
+    note = f"stepset: note: {newest} is the newest run; stepset list shows all runs\n"
+    assert newest.startswith("bytes-")
+    status = known("status", "-o", "json")
+    assert (status.code, json.loads(status.out)["name"], status.err) == (0, newest, note)
+    assert known("logs", "--tail", "1").out == known("logs", newest, "--tail", "1").out
+    followed = known("logs", "-f")
+    assert (followed.out, followed.err.startswith(note)) == (known("logs", newest).out, True)
+    assert known("diagnose").errors[-1].startswith(f"stepset: run {newest} succeeded in ")
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "diagnose"])
+def test_without_a_run_no_name_is_bad_input(cli: Cli, tmp_path: Path, command: str) -> None:
+    done = cli(command)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"stepset: there is no run in {tmp_path / 'home' / 'runs'}; start one with stepset run\n"
+
+
 def test_list_shows_the_newest_run_first(known: Cli) -> None:
     result = known("list")
     jobs = [line.split()[0].rpartition("-")[0] for line in result.out.splitlines()[1:]]
@@ -100,7 +120,6 @@ def test_logs_are_what_the_ranks_printed(known: Cli) -> None:
 def test_logs_of_some_ranks(known: Cli) -> None:
     starts = [line for line in known("logs", "fail", "--ranks", "0,2-3").out.splitlines() if "starts" in line]
     assert sorted(starts) == [f"[rank {n}] rank {n} starts" for n in (0, 2, 3)]
-    assert known("logs", "fail", "--ranks", "launcher").out == ""
 
 
 @pytest.mark.parametrize(
@@ -108,6 +127,8 @@ def test_logs_of_some_ranks(known: Cli) -> None:
     [
         ("4", "has no rank 4; it has ranks 0 to 3"),
         ("7-9", "has no rank 7; it has ranks 0 to 3"),
+        ("launcher", "has no source 'launcher'; it has ranks 0 to 3"),
+        ("rank x", "has no source 'rank x'; it has ranks 0 to 3"),
         ("0-9999999999", "'0-9999999999' is more than 100000 ranks; leave --ranks out for all"),
     ],
 )
@@ -166,15 +187,33 @@ def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subpro
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
 
 
+def test_an_interrupted_wait_states_that_the_run_continues(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    waited = cli("wait", "sleep")
+    assert (waited.code, waited.err) == (130, "stepset: interrupted; the run continues\n")
+    assert json.loads(cli("status", "sleep", "-o", "json").out)["phase"] == "Running"
+
+
 def test_followed_logs_end_with_the_run(cli: Cli, running: subprocess.Popen[bytes], tmp_path: Path) -> None:
     env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
     argv = [STEPSET, "logs", "-f", "sleep", "--ranks", "1"]
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as follower:
-        assert follower.stdout
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+        assert follower.stdout and follower.stderr
         assert follower.stdout.readline().startswith(b"[rank 1] ready")
         running.send_signal(signal.SIGINT)
         assert follower.stdout.read() == b"[rank 1] saved a checkpoint\n"
         assert follower.wait(60) == 0
+        (end,) = follower.stderr.read().decode().splitlines()
+        assert end.startswith("stepset: run sleep-") and " was cancelled after " in end
+
+
+def test_followed_logs_of_a_run_that_is_over_state_how_it_ended(known: Cli) -> None:
+    for flags in ((), ("--tail", "1"), ("--ranks", "3")):
+        failed = known("logs", "fail", "-f", *flags)
+        assert (failed.code, len(failed.errors)) == (0, 1), failed.err
+        assert " failed after " in failed.err and ": UserError: rank 3 (pod node-1) exited with code 1" in failed.err
+    assert " succeeded in " in known("logs", "train", "-f").err
+    assert known("logs", "fail").err == ""
 
 
 def test_a_run_whose_process_was_killed_is_lost(cli: Cli, running: subprocess.Popen[bytes]) -> None:
@@ -230,14 +269,14 @@ def test_messages_that_cannot_be_written_do_not_change_the_exit_code(known: Cli,
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "diagnose", "delete"])
-def test_the_shell_completes_the_names_of_runs(home: Path, command: str) -> None:
+def test_the_shell_completes_the_names_of_runs_and_jobs(home: Path, command: str) -> None:
     env = {**os.environ, "STEPSET_HOME": str(home), "_STEPSET_COMPLETE": "complete_bash"}
     completion = {"COMP_WORDS": f"stepset {command} tra", "COMP_CWORD": "2"}
     done = subprocess.run([STEPSET], env={**env, **completion}, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-    names = done.stdout.split()
-    assert len(names) == 1
-    assert names[0].startswith("train-")
+    name, *jobs = done.stdout.split()
+    assert name.startswith("train-")
+    assert jobs == ([] if command == "delete" else ["train"])  # delete has the option --job
 
 
 def test_the_shell_completes_commands_and_flags(tmp_path: Path) -> None:
@@ -252,6 +291,39 @@ def test_the_shell_completes_commands_and_flags(tmp_path: Path) -> None:
 
     assert completed("stepset di") == {"diagnose"}
     assert {"--nodes", "--num-nodes"} <= completed("stepset run --n")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("run --framework torcht", {"torchtune"}),
+        ("list --phase succ", {"succeeded"}),
+        ("list -o w", {"wide"}),
+        ("render -o y", {"yaml"}),
+        ("delete --job tra", {"train"}),
+        ("run tra", set()),
+        ("failures OutO", {"OutOfMemory"}),
+        ("run --target st", {"statefulset"}),
+        ("validate --target tr", {"trainjob"}),
+        ("render -t v", {"volcano"}),
+        ("rbac --target jobs", {"jobset"}),
+    ],
+)
+def test_the_shell_completes_the_values_of_options(home: Path, words: str, completed: set[str]) -> None:
+    assert set(_completed(words, home)) == completed
+
+
+def test_the_shell_completes_the_run_that_is_resumed(home: Path) -> None:
+    name, job = _completed("run --resume tra", home)
+    assert (name.startswith("train-"), job) == (True, "train")
+
+
+def _completed(words: str, home: Path) -> list[str]:
+    env = {**os.environ, "STEPSET_HOME": str(home), "_STEPSET_COMPLETE": "complete_bash"}
+    completion = {"COMP_WORDS": f"stepset {words}", "COMP_CWORD": str(1 + words.count(" "))}
+    done = subprocess.run([STEPSET], env={**env, **completion}, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.split()
 
 
 def test_the_completion_script_is_shown(program: Cli) -> None:

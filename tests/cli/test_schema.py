@@ -66,8 +66,8 @@ def test_every_mapping_with_named_keys_rejects_unknown_keys() -> None:
 def test_every_field_has_the_description_of_the_models() -> None:
     missing = [name for name, field in SCHEMA["properties"].items() if not field.get("description")]
     assert set(missing) <= {"labels", "annotations"}
-    assert SCHEMA["properties"]["num_nodes"]["description"] == "Pods that join the training world."
-    assert SCHEMA["$defs"]["Torch"]["properties"]["launcher"]["description"].startswith("`torchrun` starts")
+    assert SCHEMA["properties"]["num_nodes"]["description"] == "The number of pods that train."
+    assert SCHEMA["$defs"]["Torch"]["properties"]["launcher"]["description"].startswith("What starts the ranks")
 
 
 # Short forms, and values that the models reject. `script: a.py` is added if no entry is given.
@@ -201,8 +201,8 @@ def test_durations_match_as_the_models_accept_them(text: str) -> None:
 
 
 def test_the_docstring_below_a_field_is_its_description_in_every_model() -> None:
-    assert SCHEMA["properties"]["num_nodes"]["description"] == "Pods that join the training world."
+    assert SCHEMA["properties"]["num_nodes"]["description"] == "The number of pods that train."
     storage = SCHEMA["$defs"]["Storage"]["properties"]
-    assert storage["sub_path"]["description"] == "Directory of the volume to mount; default: its root."
+    assert storage["read_only"]["description"] == "Whether the volume is mounted read-only."
     topology = SCHEMA["$defs"]["Scheduling"]["properties"]["topology"]
-    assert topology["description"] == "Placement of the pods relative to each other."
+    assert topology["description"] == "The placement of the pods relative to each other."

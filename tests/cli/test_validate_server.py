@@ -60,7 +60,8 @@ class TestWithoutThePackage:
         done = self._stepset(tmp_path, "validate", "job.yaml", "--server")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
-            "stepset: the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'\n"
+            "stepset: the Python package kubernetes is missing; in a checkout of stepset's repository, run: pip install"
+            " '.[kubernetes]'\n"
         )
 
     @pytest.mark.parametrize("command", ["validate", "render", "explain"])

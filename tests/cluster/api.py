@@ -14,6 +14,7 @@ Manifest = dict[str, Any]
 
 _PLURALS = {
     "NetworkPolicy": "networkpolicies",
+    "PodGroup": "podgroups",
     "ConfigMap": "configmaps",
     "Secret": "secrets",
     "Service": "services",
@@ -38,10 +39,18 @@ class Api:
         settings = client.Configuration()
         config.load_kube_config(cluster.kubeconfig, client_configuration=settings)
         self._client = client.ApiClient(settings)
+        self._served: frozenset[str] = frozenset()
 
     def close(self) -> None:
         """Closes the connection."""
         self._client.close()
+
+    def serves(self, version: str) -> bool:
+        """Whether the server has the kinds of an API version, such as `batch/v1`."""
+        if not self._served:
+            groups = self._request("GET", "/apis")[1]["groups"]
+            self._served = frozenset(each["groupVersion"] for group in groups for each in group["versions"])
+        return version in self._served
 
     def refused(self, manifest: Mapping[str, Any], *, dry_run: bool = True) -> str | None:
         """Creates an object; returns why the server or a webhook refused it, or None.

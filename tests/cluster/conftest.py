@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.remedies import installed_targets
 from tests.cluster.runs import Runs, runs_in
 from tests.cluster.stage import Stage
 from tests.cluster.testbed import handle, outages
+from tests.cluster.testbed import volcano as testbed_volcano
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice, TestbedError
 
@@ -61,8 +63,23 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def runs(cluster: Cluster, namespace: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runs]:
     """Runs of an account with the rights of `stepset rbac`; parametrize it indirectly for another target."""
-    with runs_in(cluster, namespace, tmp_path, getattr(request, "param", "jobset")) as found:
+    target = getattr(request, "param", "jobset")
+    if target == "volcano":
+        request.getfixturevalue("volcano")
+    with runs_in(cluster, namespace, tmp_path, target) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def volcano(cluster: Cluster) -> Iterator[None]:
+    """Volcano, which the other tests do not expect; the tests of a module that use it are marked `disruptive`."""
+    if cluster.choice is not None:
+        with testbed_volcano.running(cluster.choice):
+            yield
+    elif "volcano" in installed_targets(cluster):
+        yield
+    else:
+        pytest.skip("this cluster has no Volcano")
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ _PLACES: dict[str, st.SearchStrategy[Any]] = {
                 {}, {"operator": "Exists"}, {"key": "a", "operator": "Nope"}, {"key": "a", "value": "b"},
                 {"key": "a b"}, {"key": "a", "operator": "Exists", "value": "b"}, {"tolerationSeconds": 3},
                 {"key": "a", "effect": "NoExecute", "tolerationSeconds": 3, "operator": "Exists"}, {"effect": "x"},
-                {"key": "a", "nope": 1}, {"key": 1}, {"key": "a", "operator": "Gt", "value": "1"},
+                {"key": "a", "nope": 1}, {"key": 1}, {"key": "a", "operator": "Gt", "value": "01"},
             ]
         ),
         min_size=1,

@@ -37,6 +37,12 @@ def queue(cluster: Cluster, namespace: str, cpus: int) -> Iterator[str]:
         cluster.kubectl("delete", "clusterqueue,resourceflavor", namespace, "--wait=false")
 
 
+def apply_objects(cluster: Cluster, namespace: str, *objects: dict[str, Any]) -> None:
+    """Applies objects of Kueue, which contain their kind, metadata and spec."""
+    for each in objects:
+        cluster.apply({"apiVersion": _API, **each}, namespace)
+
+
 def set_cpus(cluster: Cluster, namespace: str, cpus: int) -> None:
     """Changes the quota of the queue."""
     patch = json.dumps({"spec": {"resourceGroups": [_group(namespace, cpus)]}})

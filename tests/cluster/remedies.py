@@ -7,7 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,30 @@ def paste(cluster: Cluster, command: str) -> None:
     environment = {**os.environ, "PATH": path, "KUBECONFIG": cluster.kubeconfig}
     done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def reading_classes(cluster: Cluster, namespace: str, account: str, command: str = "") -> Iterator[None]:
+    """Permits a service account to read the priority classes of the cluster, until the end of the block.
+
+    Args:
+        command: the command that grants the permission; default: that of `stepset rbac`.
+    """
+    words = f"stepset rbac --namespace {namespace} --with priorities --account {namespace}/{account}"
+    with granted(cluster, namespace, account, command or f"{words} | kubectl apply -f -"):
+        yield
+
+
+@contextmanager
+def granted(cluster: Cluster, namespace: str, account: str, command: str) -> Iterator[None]:
+    """Runs a command that grants permissions to a service account, and deletes its ClusterRoleBindings afterwards."""
+    try:
+        paste(cluster, command)
+        yield
+    finally:  # the ClusterRoles are the same for all namespaces, so they remain
+        for role in ("stepset-priorities", "stepset-quotas"):
+            binding = f"{role}:{namespace}:{namespace}:{account}"
+            cluster.kubectl("delete", "clusterrolebinding", binding, "--ignore-not-found")
 
 
 def installed_targets(cluster: Cluster) -> list[str]:

@@ -6,6 +6,7 @@ Only the namespace, its Role and the faults of a test are created as an administ
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import IO, TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from stepset.backends.base import ClusterOptions, RunRequest
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 STEPSET = Path(sys.executable).parent / "stepset"
 ACCOUNT = "submitter"
+VOLCANO = pytest.param("volcano", marks=pytest.mark.disruptive)
+"""The target `volcano` as a parameter of the fixture `runs`, which provides Volcano."""
 KINDS = "jobsets,trainjobs,trainingruntimes,statefulsets,jobs,pods,configmaps,secrets,services"
 
 
@@ -66,7 +70,7 @@ class RecordingListener:
         """The phases of the run with their reasons, without consecutive duplicates."""
         found: list[str] = []
         for status in list(self.statuses):
-            phase = f"{status.phase.value} {status.reason}".strip()
+            phase = status.phase.value if status.phase.final else f"{status.phase.value} {status.reason}".strip()
             if found[-1:] != [phase]:
                 found.append(phase)
         return found
@@ -163,14 +167,18 @@ class Runs:
             out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def program(
-        self, *words: str, kubeconfig: Path | None = None, stdin: IO[str] | None = None
-    ) -> subprocess.Popen[str]:
-        """Starts the process of `cli`. Words after `--` stay at the end."""
+    def words(self, *words: str, kubeconfig: Path | None = None) -> list[str]:
+        """The command line of `cli`. Words after `--` stay at the end."""
         flags = ["--backend", "kubernetes", "--namespace", self.namespace]
         flags += ["--kubeconfig", str(kubeconfig or self.kubeconfig)]
         at = words.index("--") if "--" in words else len(words)
-        line = [str(STEPSET), *words[:at], *flags, *words[at:]]
+        return [str(STEPSET), *words[:at], *flags, *words[at:]]
+
+    def program(
+        self, *words: str, kubeconfig: Path | None = None, stdin: IO[str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts the process of `cli`."""
+        line = self.words(*words, kubeconfig=kubeconfig)
         env = {key: value for key, value in os.environ.items() if not key.startswith("STEPSET_")}
         return subprocess.Popen(
             line, cwd=self.directory, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -199,6 +207,13 @@ class Runs:
         """The pods of a group, sorted by name."""
         found = self.get("pods", f"stepset.dev/group={group}")["items"]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def evict(self, pod: str) -> None:
+        """Evicts a pod, as a drain or a preemption does."""
+        about = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
 
     def close(self) -> None:
         """Stops following runs that a failed test did not wait for; they are deleted with the namespace."""
@@ -234,6 +249,31 @@ def runs_in(
         yield runs
     finally:
         runs.close()
+
+
+@contextmanager
+def terminating(runs: Runs) -> Iterator[None]:
+    """Deletes the namespace. Finalizers keep the accounts, the Roles and the namespace until the end of the block.
+
+    The server accepts the token of an account for 60 s after its deletion was requested.
+    """
+    names = [
+        f"{kind}/{each['metadata']['name']}"
+        for kind in ("serviceaccount", "role", "rolebinding")
+        for each in runs.get(kind)["items"]
+    ]
+
+    def finalizers(value: str) -> None:
+        patch = f'{{"metadata": {{"finalizers": {value}}}}}'
+        for name in names:
+            runs.cluster.kubectl("patch", name, "-n", runs.namespace, "--type=merge", "-p", patch)
+
+    finalizers('["stepset.dev/test"]')
+    try:
+        runs.cluster.kubectl("delete", "namespace", runs.namespace, "--wait=false")
+        yield
+    finally:
+        finalizers("null")
 
 
 def kubeconfig_of(cluster: Cluster, token: str, namespace: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.run_status import Failure, FailureKind, Phase
-from stepset.watch.diagnose import ADVICE
+from stepset.watch.advice import ADVICE
 from tests.cluster.many import MEET, PAIR, Many, many
 from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.testbed.handle import Cluster
@@ -65,7 +65,11 @@ TROUBLES: dict[str, tuple[str, FailureKind, str]] = {
         FailureKind.REJECTED,
         r"pod secret-node-0-\d-\w+ .* cannot be started: CreateContainerConfigError: secret \"hub\" not found",
     ),
-    "account": ("Starting", FailureKind.REJECTED, r"Job account-node-0 .* serviceaccount \"not-created\" not found"),
+    "account": (
+        "Starting",
+        FailureKind.REJECTED,
+        r"Job account-node-0 .* serviceaccount \"not-created\" not found; create it: kubectl ",
+    ),
     "priority": ("Starting", FailureKind.REJECTED, r"Job priority-node-0 .*no PriorityClass with name not-created"),
 }
 
@@ -98,7 +102,7 @@ class TestTrouble:
         handle, _ = stuck.runs.start(text, run=run, options={"startup_timeout": 1}, **fields)
         status = handle.wait()
         assert status.failure is not None
-        assert (status.phase, status.reason, status.trouble) == (Phase.FAILED, "", None)
+        assert (status.phase, status.reason, status.trouble) == (Phase.FAILED, trouble.kind.value, None)
         assert (status.failure.kind, status.failure.pod) == (trouble.kind, trouble.pod)
         assert status.failure.message.endswith("; gave up after 1 s without all pods running")
         assert stuck.end(run) == status
@@ -241,8 +245,26 @@ class TestSubmissionsThatAreRefused:
         elsewhere = {"namespace": "not-created"}
         with pytest.raises(InfrastructureError, match=r'^rbac: .* in the namespace "not-created"'):
             runs.start(TRAINED, options=elsewhere)
-        with pytest.raises(BadInputError, match=r"^namespace: 'not-created' does not exist, or is being deleted"):
-            runs.start(TRAINED, options={**elsewhere, "kubeconfig": runs.cluster.kubeconfig})
+        admin = {**elsewhere, "kubeconfig": runs.cluster.kubeconfig}
+        for fields in ({}, {"service_account": "not-created"}):
+            with pytest.raises(BadInputError) as raised:
+                runs.start(TRAINED, options=admin, **fields)
+            assert str(raised.value) == (
+                "namespace: 'not-created' does not exist; create it: kubectl create namespace not-created; or give"
+                " another one: ClusterOptions(namespace='NAME')"
+            )
+
+    def test_because_there_is_no_such_service_account(self, runs: Runs) -> None:
+        admin = {"kubeconfig": runs.cluster.kubeconfig}
+        for target in ("jobset", "job", "trainjob", "statefulset"):
+            with pytest.raises(BadInputError) as raised:
+                runs.start(TRAINED, options={**admin, "target": target}, service_account="not-created")
+            assert str(raised.value) == (
+                f"service_account: 'not-created' does not exist in namespace {runs.namespace}; create it: kubectl"
+                f" create serviceaccount not-created -n {runs.namespace}"
+            )
+        assert runs.left() == []
+        assert runs.start(TRAINED, options=admin, service_account="default")[0].wait().phase is Phase.SUCCEEDED
 
 
 class TestAnAccountWithoutRights:
@@ -254,7 +276,8 @@ class TestAnAccountWithoutRights:
         who = f'User "system:serviceaccount:{runs.namespace}:submitter"'
         assert done.stderr == (
             f"stepset: rbac: jobsets.jobset.x-k8s.io is forbidden: {who}"
-            f' cannot create resource "jobsets" in API group "jobset.x-k8s.io" in the namespace "{runs.namespace}";'
+            f' cannot create resource "jobsets" in API group "jobset.x-k8s.io" in the namespace "{runs.namespace}",'
+            " which might not exist (stepset rbac --create-namespace also creates it);"
             f" have an administrator run: stepset rbac --namespace {runs.namespace} --target jobset"
             f" --account {runs.namespace}/submitter | kubectl apply -f -\n"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,8 @@ def test_runs_are_started_and_read_in_one_event_loop(runs: Runs, options: Cluste
 
     async def use() -> None:
         before = set(threading.enumerate())
-        first = aio.run(runs.job(PRINTS), "kubernetes", name="first", listener=listener, cluster=options)
-        second = aio.run(runs.job(PRINTS), "kubernetes", name="second", cluster=options)
+        first = aio.run(runs.job(PRINTS), "kubernetes", run_name="first", listener=listener, cluster=options)
+        second = aio.run(runs.job(PRINTS), "kubernetes", run_name="second", cluster=options)
         statuses = await asyncio.gather(first, second)
         assert [status.phase for status in statuses] == [Phase.SUCCEEDED] * 2
         assert listener.texts("rank 0") == expected
@@ -53,9 +54,17 @@ def test_runs_are_started_and_read_in_one_event_loop(runs: Runs, options: Cluste
     asyncio.run(use())
 
 
+def test_the_listener_receives_only_the_lines_of_the_sources(runs: Runs, options: ClusterOptions) -> None:
+    listener = RecordingListener()
+    job, rank_1 = runs.job(PRINTS, procs_per_node=2), replace(options, sources=frozenset({"rank 1"}))
+    asyncio.run(aio.run(job, "kubernetes", run_name="run", listener=listener, cluster=rank_1))
+    assert listener.texts("rank 1") == [f"line {number}" for number in range(20)]
+    assert listener.texts("rank 0") == []
+
+
 def test_a_run_that_fails_raises(runs: Runs, options: ClusterOptions) -> None:
     with pytest.raises(stepset.TrainingFailedError, match="exited with code 1"):
-        asyncio.run(aio.run(runs.job(FAILS), "kubernetes", name="run", cluster=options))
+        asyncio.run(aio.run(runs.job(FAILS), "kubernetes", run_name="run", cluster=options))
 
 
 def test_cancelling_the_caller_ends_its_run(runs: Runs, options: ClusterOptions) -> None:
@@ -63,7 +72,7 @@ def test_cancelling_the_caller_ends_its_run(runs: Runs, options: ClusterOptions)
 
     async def cancelled() -> None:
         job = runs.job(SLEEPS)
-        running = asyncio.create_task(aio.run(job, "kubernetes", name="run", listener=listener, cluster=options))
+        running = asyncio.create_task(aio.run(job, "kubernetes", run_name="run", listener=listener, cluster=options))
         while not listener.lines:
             await asyncio.sleep(0.1)
         running.cancel()
@@ -76,7 +85,7 @@ def test_cancelling_the_caller_ends_its_run(runs: Runs, options: ClusterOptions)
 
 def test_a_log_is_followed_while_it_is_printed_until_the_reader_stops(runs: Runs, options: ClusterOptions) -> None:
     async def first_line() -> str:
-        running = asyncio.create_task(aio.run(runs.job(SLEEPS), "kubernetes", name="run", cluster=options))
+        running = asyncio.create_task(aio.run(runs.job(SLEEPS), "kubernetes", run_name="run", cluster=options))
         while not runs.left():
             await asyncio.sleep(0.2)
         async with aclosing(aio.logs("run", "kubernetes", follow=True, cluster=options)) as lines:
@@ -94,7 +103,7 @@ def test_local_runs_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     job = {"framework": "plain", "script": "train.py", "num_nodes": 1}
 
     async def use() -> None:
-        status = await aio.run(job, base_dir=tmp_path, name="here")
+        status = await aio.run(job, base_dir=tmp_path, run_name="here")
         assert status.phase is Phase.SUCCEEDED
         assert (await aio.status("here")).phase is Phase.SUCCEEDED
         assert (await aio.wait("here")).phase is Phase.SUCCEEDED

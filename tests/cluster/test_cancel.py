@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import find, read_objects
-from stepset.backends.kubernetes.stop import delete, kill_pods, suspend
+from stepset.backends.kubernetes.stop import REPORTED_WITHIN, delete, delete_ended, kill_pods, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.run_status import FailureKind, Phase
 from stepset.watch.cluster.workload import verdict_of
 from tests.cluster.many import PAIR, RANK, RESULT, SLEEP, shared
-from tests.cluster.runs import RecordingListener, Runs
+from tests.cluster.runs import RecordingListener, Runs, terminating
+from tests.cluster.stage import Stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -110,8 +113,9 @@ class TestFromTheCommandLine:
         again = runs.cli("cancel", "run")
         assert (again.returncode, again.stderr) == (
             2,
-            f"stepset: run 'run' is not in namespace {runs.namespace}; see 'stepset list --backend kubernetes"
-            f" --namespace {runs.namespace}'\n",
+            f"stepset: run 'run' is not in namespace {runs.namespace}, or was deleted, for example after it failed in a"
+            " queue, or has a target whose runs this account may not read (trainjob, statefulset); list the runs of"
+            " this namespace to see their names\n",
         )
 
     def test_a_run_that_is_over_is_not_changed(self, runs: Runs) -> None:
@@ -222,3 +226,48 @@ class TestNamesakes:
         assert (status.phase, status.result) == (Phase.SUCCEEDED, "mine")
         # The Job's status counts the success before the JobSet's does, and a verdict needs an ended workload.
         runs.cluster.wait("its end", lambda: verdict_of(connection.call(find, namespaced, "run")) == status)
+
+
+class TestAnEndedRun:
+    """A process knows the end of a run, and stores it, before the controller reports it."""
+
+    def test_is_deleted_once_its_controller_has_reported_the_end(
+        self, runs: Runs, connection: Connection, namespaced: NamespacedClient, stage: Stage
+    ) -> None:
+        handle, listener = runs.start(**stage.job("print('training', flush=True)", "wait_until('end')"))
+        listener.wait_for_line("training")
+        workload = connection.call(find, namespaced, "run")
+        end = listener.statuses[-1].with_(phase=Phase.SUCCEEDED, finished=time.time())
+        connection.call(write_verdict, namespaced, workload, end)
+        with ThreadPoolExecutor() as threads:
+            deletion = threads.submit(connection.call, delete_ended, namespaced, workload)
+            time.sleep(1)
+            assert not connection.call(find, namespaced, "run")["metadata"].get("deletionTimestamp")
+            stage.say("end")
+            deletion.result()
+        assert handle.wait().phase is Phase.SUCCEEDED
+        runs.wait_nothing_left()
+
+    def test_is_deleted_after_some_seconds_if_its_controller_does_not_report_the_end(
+        self, runs: Runs, connection: Connection, namespaced: NamespacedClient
+    ) -> None:
+        handle, listener = runs.start(RANK + "print('training', flush=True)\n" + SLEEP)
+        listener.wait_for_line("training")
+        workload = connection.call(find, namespaced, "run")
+        end = listener.statuses[-1].with_(phase=Phase.SUCCEEDED, finished=time.time())
+        connection.call(write_verdict, namespaced, workload, end)
+        began = time.monotonic()
+        connection.call(delete_ended, namespaced, workload)
+        assert time.monotonic() - began >= REPORTED_WITHIN
+        handle.wait()
+        runs.wait_nothing_left()
+
+
+def test_a_run_whose_namespace_is_deleted_states_this(runs: Runs) -> None:
+    handle, listener = runs.start("import time; print('here', flush=True); time.sleep(600)", num_nodes=1)
+    listener.wait_for_line("here")
+    with terminating(runs):
+        failure = handle.wait().failure
+    assert failure is not None
+    assert failure.message.endswith(f": its namespace {runs.namespace} is being deleted.")
+    assert failure.advice == "Create the namespace again, or use another one, and run the job again."

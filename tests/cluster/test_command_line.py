@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+import stepset
+from stepset.backends.base import ClusterOptions
 from stepset.cli.output.schema import output_schema
-from tests.cluster.many import shared
+from stepset.errors import BadInputError
+from stepset.run_status import Phase
+from tests.cluster.many import BRIEF, shared
 from tests.cluster.runs import STEPSET, Runs
 from tests.waiting import until
 
@@ -83,6 +87,7 @@ def test_a_run_is_listed_selected_continued_and_deleted(runs: Runs, job: str, ch
         runs.namespace, {"team": "vision"}, "train.py --epochs 3",
     )  # fmt: skip
     assert not any("resuming" in note for note in first["notes"])
+    assert f"ships 1 file of {len(SCRIPT)} bytes: train.py" in first["notes"]
     name = first["name"]
     listed = out(runs.cli("list"))
     assert re.search(rf"^{name} +Succeeded +1/1 .* train\.py", listed, re.MULTILINE), listed
@@ -98,7 +103,7 @@ def test_a_run_is_listed_selected_continued_and_deleted(runs: Runs, job: str, ch
         check_logs(runs, name)
 
     again = json.loads(out(runs.cli("run", job, *flags, "--resume", "-o", "json")))
-    assert any(re.match(r"resuming from step-0, written .*\d\d:\d\d", note) for note in again["notes"])
+    assert any(re.match(r"resuming from /.*/step-0, written .*\d\d:\d\d", note) for note in again["notes"])
     assert again["result"] == {"attempt": "1", "from": str(checkpoints)}
     fresh = json.loads(out(runs.cli("run", job, *flags, "--fresh", "-o", "json")))
     assert fresh["result"] == {"attempt": "0", "from": None}
@@ -110,7 +115,7 @@ def test_a_run_is_listed_selected_continued_and_deleted(runs: Runs, job: str, ch
     deleted = json.loads(out(runs.cli("delete", name, again["name"], "-o", "json")))
     assert list(VALIDATOR.iter_errors(deleted)) == []
     # The objects of a run exist until its pods have ended.
-    assert until(lambda: out(runs.cli("list", "-o", "name")).split() == [fresh["name"]], 90)
+    assert until(lambda: out(runs.cli("list", "-o", "name")).split() == [fresh["name"]])
     assert {path.name for path in checkpoints.iterdir()} == {"step-0", "step-1", "step-2"}
 
 
@@ -128,9 +133,49 @@ def test_a_followed_log_begins_with_the_tail_and_loses_no_line(runs: Runs, job: 
         active = runs.cli("delete", name)
         assert (active.returncode, f"{name}: the run is not over: Running" in active.stderr) == (2, True)
         assert runs.cli("cancel", name, "--now").returncode == 0
-        assert follower.wait(60) == 0
+        assert follower.wait(60) == 3
+        assert "line" not in follower.stdout.read()
         shown, _ = watcher.communicate(timeout=60)
     assert shown.splitlines()[0].startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("agent", [True, False])
+def test_the_status_of_a_run_that_no_process_follows_contains_its_progress(runs: Runs, agent: bool) -> None:
+    script = """
+import json, time
+print(json.dumps({"stepset": {"step": 1, "progress": 0.5, "metrics": {"loss": 0.25}}}), flush=True)
+print(json.dumps({"stepset": {"step": 2}}), flush=True)
+print("begins", flush=True)
+time.sleep(600)
+"""
+    job = runs.job_file(script, pod_template=BRIEF, agent=agent)
+    name = out(runs.cli("run", job, "--detach")).strip()
+    assert until(lambda: "begins" in runs.cli("logs", name).stdout)
+    found = json.loads(out(runs.cli("status", name, "-o", "json")))
+    assert found["progress"] == {"step": 2, "progress": 0.5, "metrics": {"loss": 0.25}}
+    assert "50 %, step 2, loss=0.25" in out(runs.cli("status", name))
+    (listed,) = json.loads(out(runs.cli("list", "-o", "json")))["items"]
+    assert (listed["name"], listed["progress"]) == (name, None)
+
+
+@pytest.mark.parametrize("what", ["jobset", "namespace"])
+def test_a_followed_log_ends_with_an_error_if_the_run_or_its_namespace_is_deleted(runs: Runs, what: str) -> None:
+    job = runs.job_file("import time\nprint('begins', flush=True)\ntime.sleep(600)\n", pod_template=BRIEF)
+    name = out(runs.cli("run", job, "--detach")).strip()
+    with runs.program("logs", name, "-f") as follower:
+        assert follower.stdout
+        assert follower.stdout.readline() == "[rank 0] begins\n"
+        target = (what, name, "-n", runs.namespace) if what == "jobset" else (what, runs.namespace)
+        runs.cluster.kubectl("delete", *target, "--wait=false")
+        shown, errors = follower.communicate(timeout=120)
+    assert (follower.returncode, shown) == (3, "")
+    cancelled = rf"run {name} was cancelled after \S+( s)?: its JobSet was deleted\."
+    # The namespace's deletion deletes the pods first, so the run may fail before its JobSet is deleted.
+    failed = (
+        rf"run {name} failed after .*: (rank 0 \(pod {name}-\S+ on \S+\) was ended from outside: its pod was deleted"
+        rf"|the run was stopped: its namespace {runs.namespace} is being deleted\.)"
+    )
+    assert re.fullmatch(f"stepset: ({cancelled if what == 'jobset' else f'{cancelled}|{failed}'})\n", errors), errors
 
 
 def test_only_an_account_that_may_list_all_namespaces_sees_their_runs(runs: Runs, job: str) -> None:
@@ -146,3 +191,50 @@ def test_only_an_account_that_may_list_all_namespaces_sees_their_runs(runs: Runs
     header, *rows = out(listed(runs.cluster.kubeconfig)).splitlines()
     assert header.split()[:2] == ["NAMESPACE", "NAME"]
     assert any(row.split()[:2] == [runs.namespace, name] for row in rows)
+
+
+def test_the_name_of_a_run_is_chosen_once_for_all_targets(runs: Runs) -> None:
+    job = runs.job_file("pass")
+    assert out(runs.cli("run", job, "--run-name", "digits-7", "--detach")) == "digits-7\n"
+    before = [each["metadata"]["uid"] for each in runs.get("configmaps")["items"]]
+    for target in ("jobset", "job"):
+        backend = ClusterOptions(str(runs.cluster.kubeconfig), namespace=runs.namespace, target=target)
+        with pytest.raises(BadInputError) as raised:
+            stepset.submit(runs.job("pass"), "kubernetes", run_name="digits-7", cluster=backend)
+        assert str(raised.value) == (
+            "the run's name: run 'digits-7' exists already; choose another name, or delete that run first"
+        )
+    assert [each["metadata"]["uid"] for each in runs.get("configmaps")["items"]] == before
+    refused = runs.cli("run", job, "--run-name", "digits-7", "--detach")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "stepset: the run's name: run 'digits-7' exists already" in refused.stderr
+    invalid = runs.cli("run", job, "--run-name", "7", "--detach")
+    assert (invalid.returncode, "the run's name: '7' is not a DNS-1035 label" in invalid.stderr) == (2, True)
+
+
+def test_the_logs_of_deleted_pods_are_a_note(runs: Runs) -> None:
+    """A pod is evicted, as by the drain of its node, so that all pods are replaced. Then a pod is deleted."""
+    small = {"requests": {"cpu": "10m"}}
+    waits = "import time; print('here', flush=True); time.sleep(600)"
+    handle, listener = runs.start(waits, num_nodes=2, resources_per_node=small)
+    listener.wait_for_line("here", count=2)
+    done = runs.cli("logs", "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    former = [pod["metadata"]["name"] for pod in runs.pods()]
+    runs.evict(former[1])
+    listener.wait_for_line("here", count=4)
+    done = runs.cli("logs", "run")
+    (note,) = done.stderr.splitlines()
+    begin = "stepset: note: the logs of 2 pods cannot be read, because the pods were deleted: "
+    assert (done.returncode, note.startswith(f"{begin}{', '.join(sorted(former))}")) == (0, True), note
+    assert f"pod {former[1]}" in note and "evict" in note
+
+    deleted = runs.pods()[1]["metadata"]["name"]
+    runs.cluster.kubectl("delete", "pod", deleted, "-n", runs.namespace)
+    assert handle.wait().phase is Phase.FAILED
+    runs.cluster.wait("the deletion", lambda: deleted not in [pod["metadata"]["name"] for pod in runs.pods()])
+    done = runs.cli("logs", "run", "--ranks", "1", "--tail", "5")
+    begin = (
+        f"stepset: note: the log of pod {deleted} cannot be read, because the pod was deleted; rank 1 (pod {deleted}"
+    )
+    assert (done.returncode, done.stdout) == (0, "") and done.stderr.startswith(begin), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +13,9 @@ import pytest
 
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.targets.metadata import VERDICT
-from stepset.watch.diagnose import ADVICE
+from stepset.watch.advice import ADVICE, SIGNAL_ADVICE
 from tests.cluster.many import BRIEF, MEET, PAIR, RANK, RESULT, SLEEP, Many, many
+from tests.cluster.runs import Runs
 from tests.cluster.testbed.handle import Cluster
 from tests.waiting import until
 
@@ -53,7 +55,10 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "success": {
         **PAIR,
-        "text": MEET + "print('trained', rank)\nif rank == 0: " + RESULT.format("{'loss': 0.5, 'by': rank}"),
+        "text": MEET
+        + "print('trained', rank)\nif rank == 0: "
+        + RESULT.format("{'loss': 0.5, 'by': rank}")
+        + "\nif rank == 0: print(''.join('{\"stepset\": {\"step\": %d}}\\n' % step for step in range(1, 11)), end='')",
     },
     "code-1": {**PAIR, "text": SECOND.format(LAST_LINE.format("sys.exit(1)")), "pod_template": BRIEF},
     "code-137": {**PAIR, "text": SECOND.format("sys.exit(137)"), "pod_template": BRIEF},
@@ -110,11 +115,16 @@ class TestSuccess:
         assert (running, last) == ("Running", "Succeeded")
         assert before in (["Pending"], [])  # a follower may miss the short wait
 
+    def test_progress_reports_that_arrive_together_are_all_reported(self, ends: Many) -> None:
+        ends.end("success")
+        progress = [status.progress for status in ends.listener("success").statuses if status.progress]
+        assert list(dict.fromkeys(each.step for each in progress)) == list(range(1, 11))
+
     def test_its_objects_stay_with_the_verdict_and_no_pod_runs(self, ends: Many) -> None:
         status = ends.end("success")
         jobset = ends.runs.get("jobset/success")
         verdict = RunStatus.from_dict(json.loads(jobset["metadata"]["annotations"][VERDICT]))
-        assert verdict == replace(status, namespace="")  # the JobSet's metadata contains the namespace
+        assert verdict == replace(status, namespace="", submitted_by="")  # the metadata of the JobSet contains them
         owned = ends.runs.get("configmaps", "stepset.dev/run=success")["items"]
         assert owned
         uids = {owner["uid"] for each in owned for owner in each["metadata"]["ownerReferences"]}
@@ -137,7 +147,12 @@ FAILED_RANKS: dict[str, tuple[FailureKind, int | None, int | None, str]] = {
     "code-1": (FailureKind.USER_ERROR, 1, None, ""),
     "code-137": (FailureKind.INFRASTRUCTURE, 137, None, ""),
     "traceback": (FailureKind.USER_ERROR, 1, None, "ValueError: batch 7 is empty"),
-    "segfault": (FailureKind.USER_ERROR, None, signal.SIGSEGV, ""),
+    "segfault": (
+        FailureKind.USER_ERROR,
+        None,
+        signal.SIGSEGV,
+        'Fatal Python error: Segmentation fault: File "/stepset/code/stepset_main.py", line 4 in <module>',
+    ),
     "memory": (FailureKind.OUT_OF_MEMORY, None, signal.SIGKILL, ""),
 }
 
@@ -149,7 +164,8 @@ class TestARankFails:
         kind, code, number, error = FAILED_RANKS[run]
         failure = ends.failure(run)
         assert (failure.kind, failure.rank, failure.exit_code, failure.signal) == (kind, 1, code, number)
-        assert (failure.error, failure.advice) == (error, ADVICE[kind])
+        advice = SIGNAL_ADVICE if kind is FailureKind.INFRASTRUCTURE else ADVICE[kind]
+        assert (failure.error, failure.advice) == (error, advice)
         first = next(row for row in status.ranks if row.rank == 1)
         assert (failure.pod, failure.node) == (first.pod, first.node)
         assert failure.pod.startswith(f"{run}-node-0-1")
@@ -160,10 +176,10 @@ class TestARankFails:
     @pytest.mark.parametrize(
         ("run", "message"),
         [
-            ("code-1", "exited with code 1."),
-            ("code-137", "exited with code 137 (SIGKILL), from outside the run."),
+            ("code-1", "exited with code 1; its last line: the last line"),
+            ("code-137", "exited with code 137 (SIGKILL); who sent the signal is unknown."),
             ("traceback", "exited with code 1: ValueError: batch 7 is empty"),
-            ("segfault", "was killed by SIGSEGV."),
+            ("segfault", "was killed by SIGSEGV: Fatal Python error: Segmentation fault"),
             ("memory", "was killed by SIGKILL, out of memory."),
         ],
     )
@@ -219,7 +235,7 @@ class TestTime:
         status = ends.end("deadline")
         failure = ends.failure("deadline")
         assert (failure.kind, failure.rank, int(status.exit_code)) == (FailureKind.DEADLINE_EXCEEDED, None, 4)
-        assert failure.message == "the run took longer than its deadline of 10s."
+        assert failure.message.startswith("the run took longer than its deadline of 10s")
         assert not running(ends, "deadline")
 
     def test_a_run_that_is_removed_at_once_keeps_its_result_and_last_lines(self, ends: Many) -> None:
@@ -232,3 +248,15 @@ class TestTime:
 
 def left_of(ends: Many, run: str) -> list[str]:
     return [name for name in ends.runs.left() if f"/{run}" in name]
+
+
+def test_a_deadline_states_when_the_ranks_printed_their_last_lines(runs: Runs) -> None:
+    waits = RANK + "print('begins', flush=True)\nif rank == 0:\n    time.sleep(4)\n    print('waits', flush=True)\n"
+    status, _ = runs.run(waits + SLEEP, **PAIR, deadline="30s", pod_template=BRIEF)
+    assert status.failure is not None
+    assert re.fullmatch(
+        r"the run took longer than its deadline of 30s; no running rank had printed a line for \d+ s;"
+        r" the last line was of rank 0: waits; rank 1 printed its last line \d+ s before\.",
+        status.failure.message,
+    )
+    assert status.failure.advice.startswith("The training may hang")

@@ -84,8 +84,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "no agent": {"num_nodes": 2, "procs_per_node": 1, "agent": False},
 }
-# Needs the agent.
-REFUSED = {("elastic", "no agent")}
+# The first needs the agent. The second needs a domain of machines for two Jobs.
+REFUSED = {("elastic", "no agent"), ("mpi-node", "template")}
 
 # Framework -> why stepset does not request Trainer's policy for it. For the others it does, except for OVERRIDDEN.
 WITHOUT_POLICY = {

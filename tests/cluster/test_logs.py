@@ -63,7 +63,7 @@ class Namespace:
         self.cluster, self.name, self.proxy, self.kubeconfig = cluster, name, proxy, kubeconfig
         # Only pods that a Job of the run controls belong to it. No controller manages this one.
         template = {"spec": {**cluster.pod_spec(["true"]), "restartPolicy": "Never"}}
-        spec = {"managedBy": "example.com/nothing", "template": template}
+        spec = {"managedBy": "example.com/nothing", "parallelism": 4, "template": template}
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": RUN}, "spec": spec}
         cluster.apply(job, name)
         self.job_uid = str(cluster.get(f"job/{RUN}", name)["metadata"]["uid"])
@@ -364,15 +364,12 @@ class TestReading:
         for index in range(3):
             place.pod(f"node-{index}", f"print('[rank {index}] x'); print('own')", index=index, agent=True)
         place.wait_ended("node-0", "node-1", "node-2")
-        place.pod("prepare-0", "print('y')", group="prepare")  # a later line is sorted after the others
-        place.wait_ended("prepare-0")
+        place.pod("node-3", "print('y')", index=3)  # a later line is sorted after the others
+        place.wait_ended("node-3")
         ranks = '{"node": [0, 1]}'
         before = place.proxy.connections
         assert place.lines(frozenset({"rank 2"}), ranks) == [LogLine("rank 2", "x")]
-        assert place.lines(frozenset({"node 1", "prepare-0"}), ranks) == [
-            LogLine("node 1", "own"),
-            LogLine("prepare-0", "y"),
-        ]
+        assert place.lines(frozenset({"node 1", "node 3"}), ranks) == [LogLine("node 1", "own"), LogLine("node 3", "y")]
         assert place.lines(frozenset({"rank 1"})) == [LogLine("rank 1", "x")]
         assert before == 0
 

@@ -80,13 +80,14 @@ def test_runs_behind_a_running_one_state_their_positions(runs: Runs) -> None:
                 lines = lines_of(program)
                 wait_until_queued(runs, "third")
                 second.wait_until(lambda: position(second) == 1, "its position")
-                assert until(lambda: "queued: the run waits in queue team-a at position 2" in "".join(lines)), lines
+                assert until(lambda: "at position 2" in "".join(lines)), lines
                 for name, place in (("second", 1), ("third", 2)):
                     assert f"the run waits in queue team-a at position {place}" in runs.cli("status", name).stdout
                 found = json.loads(runs.cli("status", "third", "-o", "json").stdout)
                 assert found["waiting"]["position"] == 2
+                assert found["waiting"]["requests"] == {"cpu": "600m"}
                 assert runs.cli("cancel", "second").returncode == 0
-                assert until(lambda: "queued: the run waits in queue team-a at position 1" in "".join(lines)), lines
+                assert until(lambda: "queued: now at position 1 in queue team-a" in "".join(lines)), lines
                 program.send_signal(signal.SIGINT)
                 program.wait(60)
             finally:
@@ -105,6 +106,13 @@ def test_an_account_without_the_right_gets_the_reason_of_the_wait_without_a_posi
         page = runs.cli("status", "second")
         assert (page.returncode, page.stderr) == (0, "")
         assert "the run waits in queue team-a: " in page.stdout
+        logs = runs.cli("logs", "second")
+        assert (logs.returncode, logs.stdout) == (0, "")
+        start = "stepset: note: no pod has started yet; the run is Pending (Queued): the run waits in queue"
+        assert logs.stderr.startswith(start)
+        assert "; see stepset status second" in logs.stderr
+        (listed,) = json.loads(runs.cli("list", "--reason", "Queued", "-o", "json").stdout)["items"]
+        assert listed["waiting"]["queue"] == "team-a" and listed["waiting"]["message"]
         end(handle)
 
 

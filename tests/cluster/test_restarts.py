@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stepset.run_status import FailureKind, Phase
+from stepset.watch.present.sentences import REMOVED
 from tests.cluster.many import BRIEF, PAIR, RANK, RESULT, SLEEP, Many, many, shared
 from tests.cluster.queues import queue, set_active, set_cpus
 from tests.cluster.runs import RecordingListener, Runs
@@ -42,13 +43,6 @@ if rank == 0:
 step 4, because the first failure ends the other rank."""
 
 
-def evict(runs: Runs, pod: str) -> None:
-    """Evicts a pod, as a drain or a preemption does."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": runs.namespace}}
-    path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}/eviction"
-    runs.cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
-
-
 def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_its_checkpoints(
     runs: Runs, tmp_path: Path
 ) -> None:
@@ -63,7 +57,7 @@ def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_it
     )
     listener.wait_for_line("attempt 0 step 2", count=2)
     second = runs.pods()[1]["metadata"]["name"]
-    evict(runs, second)
+    runs.evict(second)
     status = handle.wait()
     assert status.phase is Phase.SUCCEEDED
     assert status.result == {"attempt": 2, "started_at": 4, "from": str(checkpoints)}
@@ -72,7 +66,7 @@ def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_it
     counted = runs.get("jobset/run")["status"]
     assert (counted["restarts"], counted["restartsCountTowardsMax"]) == (2, 1)
     resuming, *restarts = status.notes
-    assert resuming.startswith("resuming from rank-")
+    assert resuming.startswith(f"resuming from {checkpoints}/rank-")
     assert [note.partition(":")[0] for note in restarts] == ["restart 1", "restart 2"]
     assert f"pod {second}" in restarts[0]
     assert "was evicted" in restarts[0]
@@ -84,6 +78,32 @@ def test_an_eviction_does_not_count_an_error_does_and_training_continues_from_it
     phases = [phase.partition(" ")[0] for phase in listener.phases()]
     assert phases[-1] == "Succeeded"
     assert phases.count("Restarting") >= 2
+
+
+@pytest.mark.parametrize("cause", ["evicted", "failed"])
+def test_the_cause_of_a_restart_that_no_process_followed_is_in_the_status(runs: Runs, cause: str) -> None:
+    ends = "pathlib.Path('/tmp/fail').exists()"
+    text = RANK + f"while not {ends}: time.sleep(0.1)\nsys.exit(7)\n"
+    runs.backend().submit(runs.request(text, **PAIR, pod_template=BRIEF, restart={"max_restarts": 1}))
+    runs.cluster.wait("two pods", lambda: _running(runs, "0") == 2)
+    pod = runs.pods()[1]
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    if cause == "evicted":
+        runs.evict(name)
+    else:
+        runs.cluster.kubectl("exec", name, "-n", runs.namespace, "--", "touch", "/tmp/fail")
+    runs.cluster.wait("two new pods", lambda: _running(runs, "1") == 2)
+    found = json.loads(runs.cli("status", "run", "-o", "json").stdout)
+    assert found["attempt"] == 1
+    words = "was ended by the cluster: most likely an eviction" if cause == "evicted" else "failed: its exit code"
+    assert found["last_restart"].startswith(f"restart 1: rank 1 (pod {name} on {node}) {words}"), found["last_restart"]
+    assert found["last_restart"] in found["notes"]
+
+
+def _running(runs: Runs, attempt: str) -> int:
+    """How many pods of an attempt run."""
+    pods = [pod for pod in runs.pods() if pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == attempt]
+    return sum(row["ready"] for pod in pods for row in pod.get("status", {}).get("containerStatuses", []))
 
 
 FAILS = RANK + "print('attempt', attempt)\nif rank == 1: sys.exit(7)\n" + SLEEP
@@ -196,7 +216,7 @@ class TestQueues:
             handle, listener = runs.start(code, **PAIR, **self.QUEUED, scheduling={"queue_name": name})
             listener.wait_for(Phase.PENDING, "Queued")
             listener.wait_until(lambda: "insufficient quota for cpu" in _waits_for(listener), "Kueue's message")
-            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", _waits_for(listener))
+            assert re.match(rf"the run waits in queue {name} and cannot be admitted without", _waits_for(listener))
             set_cpus(runs.cluster, runs.namespace, 1)
             listener.wait_for_line("begins", count=2)
             set_active(runs.cluster, runs.namespace, False)
@@ -208,6 +228,7 @@ class TestQueues:
                 runs.cluster.kubectl("exec", pod["metadata"]["name"], "-n", runs.namespace, "--", "touch", "/tmp/go")
             status = handle.wait()
         assert status.phase is Phase.SUCCEEDED
+        assert "started again: Kueue had evicted the run: The workload is deactivated" in status.notes
         assert [listener.texts(f"rank {rank}") for rank in (0, 1)] == [["begins", "begins"]] * 2
 
     def test_a_run_is_removed_from_the_queue_after_the_admission_timeout(self, runs: Runs) -> None:
@@ -219,6 +240,7 @@ class TestQueues:
             status = handle.wait()
             assert status.failure is not None
             assert (status.failure.kind, int(status.exit_code)) == (FailureKind.UNSCHEDULABLE, 3)
-            assert re.match(rf"the run waits in queue {name}( at position 1)?: ", status.failure.message)
+            assert re.match(rf"the run waits in queue {name}\b", status.failure.message)
             assert status.failure.message.endswith("; gave up after 1 s in the queue")
+            assert REMOVED in status.notes
             runs.wait_nothing_left()

@@ -170,9 +170,9 @@ def test_lists_again_after_the_server_has_lost_its_history(
             wait_for_more(each)
         old = runs.get("pods")["metadata"]["resourceVersion"]
         proxy.refuse()
-        runs.cluster.kubectl("delete", "jobset/deleted", "-n", runs.namespace, "--cascade=foreground", "--timeout=90s")
+        runs.cluster.kubectl("delete", "jobset/deleted", "-n", runs.namespace, "--cascade=foreground", "--timeout=300s")
         stage.say("end")
-        runs.cluster.kubectl("wait", "jobset/ends", "-n", runs.namespace, "--for=condition=Completed", "--timeout=90s")
+        runs.cluster.kubectl("wait", "jobset/ends", "-n", runs.namespace, "--for=condition=Completed", "--timeout=300s")
         outages.stop(outages.API_SERVER, signal.SIGKILL)
         outages.start(testbed_choice, outages.API_SERVER)
         assert answer_to_a_watch_from(runs, old) == 410

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +17,16 @@ import pytest
 import yaml
 
 import stepset
-from stepset.cli import main
 from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.rbac import rbac
+from tests.cluster.remedies import paste, remedy
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.pod import Mount
+from tests.cluster.validator import Validator
 
 pytestmark = pytest.mark.cluster
 
-JOB = {"name": "digits", "image": "registry.example/train:1", "script": "train.py", "num_nodes": 2}
 STEPSET = Path(sys.executable).parent / "stepset"
-
-
-@dataclass(frozen=True)
-class Validator:
-    """A user with a kubeconfig who validates jobs in the working directory."""
-
-    directory: Path
-    kubeconfig: Path
-    namespace: str
-
-    def validate(self, *flags: str, **job: Any) -> tuple[int, list[str]]:
-        """Validates a job; returns the exit code, and the lines of stdout and stderr."""
-        (self.directory / "train.py").write_text("print('training')\n")
-        (self.directory / "job.yaml").write_text(yaml.safe_dump({**JOB, **job}))
-        words = ["validate", "job.yaml", "--server", "--kubeconfig", str(self.kubeconfig)]
-        words += [] if "--namespace" in flags else ["--namespace", self.namespace]
-        out, err = io.BytesIO(), io.BytesIO()
-        with redirect_stdout(io.TextIOWrapper(out)) as stdout, redirect_stderr(io.TextIOWrapper(err)) as stderr:
-            code = main([*words, *flags])
-            stdout.flush()
-            stderr.flush()
-        assert b"Traceback" not in err.getvalue()
-        return code, (out.getvalue() + err.getvalue()).decode().splitlines()
-
-    def refused(self, *flags: str, **job: Any) -> list[str]:
-        """Validates a job that is refused; returns the problems."""
-        code, lines = self.validate(*flags, **job)
-        assert code == 2, lines
-        return [line.removeprefix("stepset: job.yaml: ") for line in lines]
-
-    def with_user(self, user: dict[str, Any]) -> Validator:
-        """The same with a kubeconfig for another user of the same server."""
-        content = yaml.safe_load(self.kubeconfig.read_text())
-        chosen = next(each for each in content["contexts"] if each["name"] == content["current-context"])
-        content["users"] = [{"name": "other", "user": user}]
-        chosen["context"]["user"] = "other"
-        path = self.directory / "other.kubeconfig"
-        path.write_text(yaml.safe_dump({**content, "contexts": [chosen]}))
-        return replace(self, kubeconfig=path)
 
 
 @pytest.fixture
@@ -128,31 +88,31 @@ class TestRefused:
     def test_without_an_image(self, admin: Validator) -> None:
         assert admin.refused(image=None) == ["image: is missing; pods need one"]
 
-    def test_an_image_that_the_server_refuses(self, admin: Validator) -> None:
-        # The server accepts a JobSet with this image and refuses only its pods.
-        assert admin.refused(image=" registry.example/train:1") == [
-            'image: the server refuses it: Invalid value: " registry.example/train:1": must not have leading or'
-            " trailing whitespace"
-        ]
+    def test_an_image_that_the_server_refuses_in_pods_only(self, admin: Validator) -> None:
+        """The server accepts a JobSet with this image and refuses its pods, so stepset refuses it before."""
+        (line,) = admin.refused(image=" registry.example/train:1")
+        assert line.startswith("image: ' registry.example/train:1' begins or ends with white space")
 
     def test_a_namespace_that_does_not_exist(self, admin: Validator) -> None:
         assert admin.refused("--namespace", "nowhere") == [
-            "namespace: 'nowhere' does not exist, or is being deleted; create it, or give --namespace"
+            "namespace: 'nowhere' does not exist; create it: kubectl create namespace nowhere; or give another one:"
+            " --namespace NAME"
         ]
 
     def test_a_service_account_and_a_priority_class_that_do_not_exist(self, admin: Validator) -> None:
         (account,) = admin.refused(service_account="missing")
         assert account.startswith("service_account: the server refuses it: error looking up service account ")
+        assert account.endswith(f"; create it: kubectl create serviceaccount missing -n {admin.namespace}")
         (priority,) = admin.refused(scheduling={"priority_class": "soon"})
         assert priority.startswith("scheduling.priority_class: the server refuses it: no PriorityClass with name soon")
 
     def test_errors_in_pod_template_are_reported_with_their_fields(self, admin: Validator) -> None:
         node = {"name": "node", "securityContext": {"runAsUser": -3}}
-        template = {"dnsPolicy": "Somehow", "tolerations": [{"key": "a b", "operator": "Exists"}], "containers": [node]}
+        template = {"dnsPolicy": "Somehow", "hostAliases": [{"ip": "nowhere"}], "containers": [node]}
         found = admin.refused(pod_template=template)
         assert {line.partition(": ")[0] for line in found} == {
             "pod_template.dnsPolicy",
-            "pod_template.tolerations",
+            "pod_template.hostAliases.0.ip",
             "pod_template.containers.node.securityContext.runAsUser",
         }
         assert len(found) == 3
@@ -179,6 +139,25 @@ class TestRefused:
             " within the namespace's LimitRange"
         )
 
+    def test_a_quota_that_all_pods_exceed_together_is_a_note(self, cluster: Cluster, admin: Validator) -> None:
+        """The server checks one pod of each group. The LimitRange sets the requests of the second job."""
+        limits = {"type": "Container", "defaultRequest": {"cpu": "600m"}}
+        _create(cluster, admin, "LimitRange", {"limits": [limits]})
+        _create(cluster, admin, "ResourceQuota", {"hard": {"requests.cpu": "1", "count/configmaps": "9"}})
+        cluster.wait("the quota", lambda: "hard" in cluster.get("resourcequota/rule", admin.namespace)["status"])
+        begin = "note: ResourceQuota rule: all pods of the run need requests.cpu "
+        never = "so some pods can never start; request less, or have the quota raised"
+        for job, needed in (({"resources_per_node": {"requests": {"cpu": "700m"}}}, "1400m"), ({}, "1200m")):
+            code, lines = admin.validate(**job)
+            assert (code, lines[2:]) == (0, [f"{begin}{needed} together, but the quota is 1, {never}"])
+        container = {"name": "other", "image": "registry.example/other:1"}
+        pod = {"containers": [{**container, "resources": {"requests": {"cpu": "400m"}}}]}
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": pod}, admin.namespace)
+        code, lines = admin.validate(resources_per_node={"requests": {"cpu": "400m"}})
+        later = "600m of 1 is free, so some pods start only after other pods have been deleted"
+        assert (code, lines[2:]) == (0, [f"{begin}800m together, and {later}"])
+        assert len(admin.validate(resources_per_node={"requests": {"cpu": "300m"}})[1]) == 2
+
     def test_a_quota_that_one_pod_exceeds(self, cluster: Cluster, admin: Validator) -> None:
         _create(cluster, admin, "ResourceQuota", {"hard": {"requests.cpu": "1"}})
         cluster.wait("the quota", lambda: "hard" in cluster.get("resourcequota/rule", admin.namespace)["status"])
@@ -203,8 +182,8 @@ class TestRefused:
         if "jobs.batch.volcano.sh" in kinds or "podgroups.scheduling.x-k8s.io" in kinds:
             pytest.skip("this cluster has Volcano or coscheduling, whose absence is tested here")
         assert admin.refused("--target", "volcano") == [
-            "target: Volcano is not installed on this cluster (batch.volcano.sh/v1alpha1 is not served); use another"
-            " --target, or install it"
+            "target: Volcano is not installed on this cluster (batch.volcano.sh/v1alpha1 is not served); use"
+            " --target job, or install it"
         ]
         (found,) = admin.refused(scheduling={"gang": "coscheduling"})
         assert found.startswith("scheduling.gang: scheduler-plugins' coscheduling is not installed on this cluster")
@@ -253,20 +232,23 @@ class TestPermissions:
         token = cluster.kubectl("create", "token", "trainer", "-n", admin.namespace).strip()
         return admin.with_user({"token": token})
 
-    def test_missing_rights_are_reported_with_the_command_that_grants_them(self, unprivileged: Validator) -> None:
+    def test_an_account_without_any_permission_gets_one_line_with_the_command(self, unprivileged: Validator) -> None:
         found = unprivileged.refused()
         who = f"system:serviceaccount:{unprivileged.namespace}:trainer"
         remedy = (
             f"have an administrator run: stepset rbac --namespace {unprivileged.namespace} --target jobset --account"
             f" {unprivileged.namespace}/trainer | kubectl apply -f -"
         )
-        where = f"in namespace {unprivileged.namespace}; {remedy}"
-        assert (
-            found[0] == f"rbac: {who} may not get, list, watch, create, patch, delete jobsets.jobset.x-k8s.io {where}"
-        )
-        assert f"rbac: {who} may not get pods/log {where}" in found
-        assert len(found) == 6
+        create = "which might not exist (stepset rbac --create-namespace also creates it)"
+        where = f"in namespace {unprivileged.namespace!r}, {create}; {remedy}"
+        assert found == [f"rbac: {who} may not create, read or delete runs {where}"]
         assert yaml.safe_load(unprivileged.kubeconfig.read_text())["users"][0]["user"]["token"] not in "\n".join(found)
+
+    def test_a_mistyped_namespace_is_one_line(self, unprivileged: Validator) -> None:
+        """The server does not tell this account whether the namespace exists."""
+        (found,) = unprivileged.refused("--namespace", "nowhere")
+        where = "in namespace 'nowhere', which might not exist (stepset rbac --create-namespace also creates it); "
+        assert f"may not create, read or delete runs {where}" in found
 
     def test_the_role_of_that_command_is_sufficient(self, cluster: Cluster, unprivileged: Validator) -> None:
         namespace = unprivileged.namespace
@@ -275,7 +257,20 @@ class TestPermissions:
         cluster.kubectl("apply", "-f", "-", text=role)
         code, lines = unprivileged.validate()
         assert code == 0, lines
-        assert lines[-1].startswith("note: pods were not checked: you may not create pods")
+        assert lines[-1].startswith(
+            "note: the pods were not checked against quotas, limit ranges, pod security, service accounts and priority"
+            f" classes, because that needs the permission to create pods in namespace {namespace}; to check them, have"
+            " an administrator run: "
+        )
+        command = remedy(lines[-1])
+        given = f"--target jobset --with validate --account {namespace}/trainer"
+        assert command == f"stepset rbac --namespace {namespace} {given} | kubectl apply -f -"
+        paste(cluster, command)
+        code, lines = unprivileged.validate()
+        assert (code, len(lines)) == (0, 2), lines
+        assert "(dry run of 3 objects, 1 pod;" in lines[1]
+        (found,) = unprivileged.refused(service_account="missing")
+        assert found.startswith("service_account: the server refuses it: error looking up service account ")
 
     def test_a_single_missing_verb_is_reported(self, cluster: Cluster, unprivileged: Validator) -> None:
         objects = rbac(namespace=unprivileged.namespace)
@@ -309,8 +304,9 @@ class TestInAPod:
             "its end", lambda: cluster.get("pod/validator", namespace)["status"]["phase"] in ("Succeeded", "Failed")
         )
         log = cluster.logs("validator", namespace)
-        assert f" rbac: system:serviceaccount:{namespace}:default may not get, " in log
-        assert f" jobsets.jobset.x-k8s.io in namespace {namespace}; " in log
+        assert f" rbac: system:serviceaccount:{namespace}:default may not create, read or delete runs in " in log
+        create = "which might not exist (stepset rbac --create-namespace also creates it)"
+        assert f" in namespace {namespace!r}, {create}; " in log
 
 
 class TestUnreachable:

@@ -23,7 +23,7 @@ from tests.cluster.runs import STEPSET
 from tests.contract import guard
 from tests.contract.gates import ROOT
 from tests.contract.outcome import Outcome, View, of_error, of_status
-from tests.waiting import until
+from tests.waiting import LIMIT, until
 
 KFP_PYTHON = ROOT / ".venvs/kfp/bin/python"
 _SITE = ROOT / "tests/contract/site"
@@ -387,7 +387,7 @@ def _closing(process: Process) -> Iterator[None]:
         process.close()
 
 
-def wait_for_process(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+def wait_for_process(condition: Callable[[], bool], what: str, seconds: float = LIMIT) -> None:
     """Waits for an action of another process.
 
     Raises:

@@ -142,6 +142,9 @@ END = (lines(10), say("end"))
 LIST_AGAIN = (fault("expired", on=("watch",), count=4), drop("watch"), requested("list", 2))
 """The interface lists all objects again."""
 
+FORGED = (CONNECTED, forge_objects, *LIST_AGAIN, *END)
+NOT_FORGED = Expected(absent=(NO_ANSWER, "FORGED", "started again", "Restarting", "cannot be computed"))
+
 LIST_PODS_AGAIN = (
     fault("expired", on=("watch pods",), count=1),
     drop("watch"),
@@ -285,9 +288,13 @@ OTHERS = (
     Scenario(
         "forged pods and unreadable workloads",
         "object",
-        (CONNECTED, forge_objects, *LIST_AGAIN, *END),
-        Expected(absent=(NO_ANSWER, "FORGED", "started again", "Restarting", "cannot be computed")),
+        FORGED,
+        NOT_FORGED,
         essential=True,
+    ),
+    *(
+        Scenario(f"forged pods of a {kind}", "object", FORGED, NOT_FORGED, target=target)
+        for kind, target in {"StatefulSet": "statefulset", "Job": "job", "TrainJob": "trainjob"}.items()
     ),
     Scenario(
         "a namespace filled by another user",

@@ -124,7 +124,7 @@ def renew_credentials(play: Play) -> None:
 def delete_run(play: Play) -> None:
     """Deletes the run, as another user."""
     what = f"{'statefulset' if play.runs.target == 'statefulset' else 'jobset'}/{play.jobset()}"
-    play.cluster.kubectl("delete", what, "-n", play.runs.namespace, "--cascade=foreground", "--timeout=90s")
+    play.cluster.kubectl("delete", what, "-n", play.runs.namespace, "--cascade=foreground", "--timeout=300s")
 
 
 def suspend_run(play: Play) -> None:

@@ -35,7 +35,7 @@ def _marks(case: Case) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.disruptive
     if case.scenario.heavy:
         yield _HEAVY
-    elif case.scenario.sort == "credentials" and NO_ANSWER in case.scenario.expected.absent:
+    elif case.scenario.sort in ("credentials", "log") and NO_ANSWER in case.scenario.expected.absent:
         yield _PROMPT
 
 
@@ -58,4 +58,5 @@ def test_a_run_is_followed_to_its_end_and_each_line_is_shown_once(case: Case, pl
     if view.memory_mb > expected.memory_mb:
         wrong.append(f"the process uses {view.memory_mb:.0f} MB of memory")
     wrong += [f"the event loop was blocked: {each}" for each in blocked]
-    assert [each for each in wrong if each] == [], view.shown()
+    problems = [each for each in wrong if each]
+    assert not problems, "\n".join([*problems, view.shown()])

@@ -43,13 +43,15 @@ def test_the_record_of_stepset_is_current() -> None:
 
 def test_a_changed_signature_fails_the_check_with_a_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     current = snapshot(stepset)
-    former = current.replace("def stepset.explain(job: JobSource)", "def stepset.explain(job: str)")
+    former = current.replace(
+        "def stepset.explain(job: JobSource, **fields: Any)", "def stepset.explain(job: str, **fields: Any)"
+    )
     assert former != current
     (tmp_path / "stepset.txt").write_text(former)
     assert main(["--check"], tmp_path) == 1
     err = capsys.readouterr().err
-    assert "\n-def stepset.explain(job: str) -> list[ExplainRow]\n" in err
-    assert "\n+def stepset.explain(job: JobSource) -> list[ExplainRow]\n" in err
+    assert "\n-def stepset.explain(job: str, **fields: Any) -> list[ExplainRow]\n" in err
+    assert "\n+def stepset.explain(job: JobSource, **fields: Any) -> list[ExplainRow]\n" in err
 
 
 def test_a_missing_record_fails_the_check(tmp_path: Path) -> None:

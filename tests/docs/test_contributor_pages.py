@@ -154,6 +154,15 @@ def test_a_wrong_link_a_wrong_path_and_a_wrong_file_are_found(tmp_path: Path) ->
     assert _missing_files(page) == ["spec/none.py"]
 
 
+def test_the_diagram_of_the_packages_is_complete() -> None:
+    diagram = ARCHITECTURE.read_text(encoding="utf-8").split("```")[1]
+    package = ROOT / "src" / "stepset"
+    modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {f"stepset.{name}" for name in modules - {"__init__", "__main__"}} - set(
+        re.findall(r"stepset\.\w+", diagram)
+    ) == set()
+
+
 class TestWalk:
     """The walk from the operator to the environment of a process."""
 

@@ -28,3 +28,10 @@ def test_the_example_on_the_page_is_a_valid_job() -> None:
     job = load_job(ROOT / "examples" / "job.yaml")
     assert job.name == "digits"
     assert load_job(job.to_dict()) == job
+
+
+def test_every_field_has_a_meaning() -> None:
+    """A field of a base class has its docstring there."""
+    rows = [line for line in _writer().page().splitlines() if line.startswith("| `") and line.count("|") == 5]
+    assert [line for line in rows if line.endswith("|  |")] == []
+    assert any("`node_selector`" in line for line in rows)

@@ -204,7 +204,7 @@ def test_hydra_forwards_all_variables(implementation: str, program: str) -> None
 
 
 def test_the_launcher_gets_a_command_unchanged() -> None:
-    plan = mpi(command=["mpirun", "-np", "4", "./a.out"], args=["-v"])
+    plan = mpi(num_nodes=4, command=["mpirun", "-np", "4", "./a.out"], args=["-v"])
     assert plan.command("launcher") == ["mpirun", "-np", "4", "./a.out"]
     assert plan.words(plan.plan.group("launcher").args) == ["-v"]
     assert plan.command("node") == []

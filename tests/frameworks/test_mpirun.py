@@ -22,6 +22,7 @@ from stepset.frameworks.mpirun import split_mpirun
         ("mpirun --prefix /opt/mpi -wdir /work", "./a.out"),
         ("mpirun --output=tag --bind-to=none", "./a.out"),
         ("mpiexec -ppn 2 -genv A 1 -genvlist B,C -iface eth0", "./a.out"),
+        ("mpiexec -genv A=1 -env B 2 -env C=", "python3 train.py"),
         ("mpirun -perhost 2 -l -prepend-rank", "./a.out"),
         ("orterun -np 2", "./a.out"),
         ("prterun --np 2", "./a.out"),

@@ -175,6 +175,10 @@ def test_one_process_a_node_needs_no_count(framework: str, job: dict[str, Any]) 
             "procs_per_node: 2 (200 % of tencent.com/vcuda-core, 100 for each device)",
         ),
         ({"gpus": 2, "habana.ai/gaudi": 4}, "procs_per_node: 2 x nvidia.com/gpu; not counted: habana.ai/gaudi"),
+        (
+            {"cpu": 4, "furiosa.ai/rngd": 4},
+            "procs_per_node: not counted: furiosa.ai/rngd; if these are accelerators, give procs_per_node as a number",
+        ),
     ],
 )
 def test_a_rule_for_the_number_of_processes_is_explained(

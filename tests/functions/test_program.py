@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepset.errors import BadInputError
-from stepset.functions import program_text
+from stepset.functions.program import Place, call_text, program_text
 
 ECHO = "def echo(*args, **kwargs):\n    return [args, kwargs]\n"
 JSON = st.recursive(
@@ -51,6 +51,57 @@ def test_the_return_value_of_rank_0_is_the_result(tmp_path: Path) -> None:
     assert result == {"epochs": 3, "lr": 0.5}
 
 
+def test_scalars_of_numpy_become_numbers_in_arguments_and_in_the_result(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    source = """\
+def fit(rate):
+    import numpy
+
+    return {"rate": rate, "loss": numpy.float32(3), "steps": [numpy.int64(7)], "ok": numpy.bool_(True)}
+"""
+    _, result = run(program_text(source, "fit", [numpy.float32(0.5)]), tmp_path, RANK="0")
+    assert result == {"rate": 0.5, "loss": 3.0, "steps": [7], "ok": True}
+
+
+@pytest.mark.parametrize("value", ["numpy.ones(1)", "numpy.longdouble(1)", "numpy.complex64(1)"])
+def test_other_values_of_numpy_are_errors_with_advice(value: str, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    source = f"def fit():\n    import numpy\n    return {value}\n"
+    done, result = run(program_text(source, "fit"), tmp_path, RANK="0")
+    assert (done.returncode, result) == (1, None)
+    assert "TypeError: fit returned a value that is not JSON" in done.stderr
+    with pytest.raises(BadInputError, match=r"^args\[0\]: a value of type \w+ is not JSON"):
+        program_text("def fit(x): ...\n", "fit", [eval(value, {"numpy": numpy})])
+
+
+def test_nan_and_infinity_in_the_result_are_kept(tmp_path: Path) -> None:
+    returned = "{'loss': float('nan'), 'all': (float('inf'), -float('inf'), 0.5), 'text': 'NaN'}"
+    done, result = run(program_text(f"def fit():\n    return {returned}\n", "fit"), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert repr(result) == "{'loss': nan, 'all': [inf, -inf, 0.5], 'text': 'NaN'}"
+
+
+@pytest.mark.parametrize("line", [1, 3, 500])
+def test_tracebacks_show_the_lines_of_the_original_file(line: int, tmp_path: Path) -> None:
+    source = """\
+def fit(x):
+    import inspect
+
+    def inner():
+        return 1 / x
+
+    assert inspect.getsource(inner).lstrip().startswith("def inner():\\n        return 1 / x")
+    return [inner() for _ in range(1)]
+"""
+    program = tmp_path / "stepset_main.py"
+    program.write_text(program_text(source, "fit", [0], place=Place("notes.py", line)))
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f'  File "notes.py", line {line + 7}, in fit\n    return [inner() for _ in range(1)]' in done.stderr
+    assert f'  File "notes.py", line {line + 4}, in inner\n    return 1 / x\n' in done.stderr
+    assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+
+
 @pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "STEPSET_NODE_RANK"])
 def test_other_ranks_write_no_result_with_any_launchers_variable(tmp_path: Path, name: str) -> None:
     done, result = run(program_text("def fit():\n    return 1\n", "fit"), tmp_path, **{name: "1"})
@@ -73,7 +124,7 @@ def test_annotations_are_not_evaluated(tmp_path: Path) -> None:
     assert run(program_text(source, "fit", ["here"]), tmp_path)[1] == "here"
 
 
-@pytest.mark.parametrize("returned", ["object()", "float('nan')", "{'loss': {1, 2}}"])
+@pytest.mark.parametrize("returned", ["object()", "{'loss': {1, 2}}"])
 def test_a_result_that_is_not_json_fails_the_rank_with_an_error(tmp_path: Path, returned: str) -> None:
     done, result = run(program_text(f"def fit():\n    return {returned}\n", "fit"), tmp_path)
     assert (done.returncode, result) == (1, None)
@@ -114,3 +165,26 @@ def test_the_error_names_the_location_of_an_argument_that_is_not_json(
 ) -> None:
     with pytest.raises(BadInputError, match=problem):
         program_text(ECHO, "echo", args, kwargs)
+
+
+def test_the_call_of_a_program_does_not_contain_values_whose_key_indicates_a_secret() -> None:
+    kwargs = {
+        "hf_token": "v1",
+        "lr": 0.1,
+        "hub": {"API_KEY": "v2", "user": "u"},
+        "tokenizer": "gpt2",
+        "Password": ["v3"],
+    }
+    assert call_text(program_text("def fit(*args, **kwargs): ...", "fit", [[{"secret": "v4"}]], kwargs)) == (
+        "fit([{'secret': ***}], hf_token=***, lr=0.1, hub={'API_KEY': ***, 'user': 'u'}, tokenizer='gpt2',"
+        " Password=***)"
+    )
+
+
+def test_the_call_of_a_program_contains_its_arguments() -> None:
+    imitation = "def fit(*args, **kwargs):\n    import json\n    given = json.loads('{}')\n"
+    args, kwargs = ["a\nb", None, [1.5, True]], {"lr": 0.1, "a b": {"x": "'"}}
+    assert call_text(program_text(imitation, "fit", args, kwargs)) == (
+        "fit('a\\nb', None, [1.5, True], lr=0.1, 'a b'={'x': \"'\"})"
+    )
+    assert call_text("given = 1") == call_text('"""Runs the function \'fit\'; generated by stepset."""\n') == ""

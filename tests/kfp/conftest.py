@@ -32,6 +32,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:kfp"))
 
 
+@pytest.fixture(autouse=True)
+def without_local_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has not called kfp.local.init, whatever earlier tests did, and has no store for code."""
+    from kfp.local.config import LocalExecutionConfig
+
+    monkeypatch.setattr(LocalExecutionConfig, "instance", None)
+    monkeypatch.delenv("STEPSET_KFP_CODE_STORE", raising=False)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A STEPSET_HOME for this test only."""

@@ -1,6 +1,6 @@
 """Steps in pods of the real cluster, as KFP and Argo start them: command, executor input, labels, signals, owner.
 
-Only the launcher is not KFP's: `EMISSARY` replaces it. After SIGTERM it gives its child one second, as argoexec does.
+Only the launcher is not KFP's: `emissary` replaces it. After SIGTERM it gives its child as long as argoexec does.
 """
 
 import json
@@ -19,20 +19,32 @@ from stepset_kfp import distributed_train
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import TestbedError
 from tests.cluster.testbed.pod import Mount
+from tests.kfp.node_names import WORKFLOW, step_node
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "pipeline-runner"
-EMISSARY = """\
-import os, signal, subprocess, sys, time
+SHORTEST, LONGEST = 0.08, 2.04
+"""Seconds between SIGTERM and the end of a step, measured with argoexec 4.0.5, which looks once a second whether its
+child has ended: docs/testing/kfp-backend.md."""
+_EMISSARY = """\
+import os, random, signal, subprocess, sys, time
 child = subprocess.Popen(sys.argv[1:], start_new_session=True)
 def end(number, _):
     os.killpg(child.pid, signal.SIGTERM)
-    time.sleep(1.0)
+    seconds = random.uniform(*BETWEEN)
+    print(f"launcher: ends {seconds:.2f} s after SIGTERM", flush=True)
+    time.sleep(seconds)
     os._exit(143)
 signal.signal(signal.SIGTERM, end)
 code = child.wait()
 sys.exit(code if code >= 0 else 128 - code)
 """
+
+
+def emissary(shortest: float = SHORTEST, longest: float = LONGEST) -> str:
+    """Returns the program of a launcher that ends a random time between two limits, in seconds, after SIGTERM."""
+    return _EMISSARY.replace("BETWEEN", repr((shortest, longest)))
+
 
 # Saves a checkpoint, prints where it begins, and trains until the file `go` exists.
 WAITS = """\
@@ -42,7 +54,7 @@ home.mkdir(parents=True, exist_ok=True)
 rank = os.environ["STEPSET_NODE_RANK"]
 begin = "checkpoint" if os.environ.get("STEPSET_RESUME_FROM") else "nothing"
 (home / ("rank-" + rank)).write_text("saved")
-print("begins from", begin, flush=True)
+print("begins from", begin, "attempt", os.environ["STEPSET_ATTEMPT"], flush=True)
 while not (home / "go").exists():
     time.sleep(0.1)
 if rank == "0":
@@ -82,7 +94,7 @@ class Steps:
     cluster: Cluster
     namespace: str
     shared: Path
-    launcher: str = EMISSARY
+    launcher: str = field(default_factory=emissary)
     image: str = ""
     _count: int = field(default=0)
 
@@ -92,7 +104,7 @@ class Steps:
         granted = (
             rbac("kfp", gang="kueue", mpi=True, namespace=self.namespace, accounts=[Account(ACCOUNT)]) if role else []
         )
-        workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "digits-x7k2p"}}
+        workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": WORKFLOW}}
         text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [account, *granted, workflow]})
         self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", text=text)
 
@@ -100,7 +112,7 @@ class Steps:
         self,
         text: str,
         *,
-        node: str = "digits-x7k2p.root.train.executor(0)",
+        node: str = step_node(),
         task_config: dict[str, Any] | None = None,
         **inputs: Any,
     ) -> str:
@@ -123,11 +135,11 @@ class Steps:
         def pipeline():
             component(**inputs)
 
-        return self._start(self._compiled(pipeline), f"digits-x7k2p.root.{component.name}.executor(0)")
+        return self._start(self._compiled(pipeline), step_node(component.name))
 
     def start_program(self, text: str) -> str:
         """Starts a step that runs a Python program instead of a component; returns its pod's name."""
-        return self._start_pod(self._next(), ["python3", "-c", text], "digits-x7k2p.root.program.executor(0)")
+        return self._start_pod(self._next(), ["python3", "-c", text], step_node("program"))
 
     def _start(self, compiled: tuple[list[str], dict[str, Any], dict[str, str]], node: str) -> str:
         name = self._next()
@@ -135,14 +147,14 @@ class Steps:
 
     def _next(self) -> str:
         self._count += 1
-        return f"digits-x7k2p-{self._count}"
+        return f"{WORKFLOW}-{self._count}"
 
     def _start_pod(self, name: str, command: list[str], node: str) -> str:
         spec = self._in_image(command) if self.image else self._with_programs_of_this_machine(command)
         spec["containers"][0].setdefault("env", []).append(
             {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
         )
-        workflow = self.cluster.get("workflows/digits-x7k2p", self.namespace)
+        workflow = self.cluster.get(f"workflows/{WORKFLOW}", self.namespace)
         owner = {key: workflow[key] for key in ("apiVersion", "kind")}
         owner |= {key: workflow["metadata"][key] for key in ("name", "uid")}
         pod = {
@@ -150,7 +162,7 @@ class Steps:
             "kind": "Pod",
             "metadata": {
                 "name": name,
-                "labels": {"pipeline/runid": "8d0f3f0e", "workflows.argoproj.io/workflow": "digits-x7k2p"},
+                "labels": {"pipeline/runid": "8d0f3f0e", "workflows.argoproj.io/workflow": WORKFLOW},
                 "annotations": {"workflows.argoproj.io/node-name": node},
                 "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
             },
@@ -262,6 +274,10 @@ class Steps:
     def jobsets(self) -> list[dict[str, Any]]:
         """Returns all runs of the namespace."""
         return list(self.cluster.get("jobsets", self.namespace)["items"])
+
+    def training_pods(self) -> list[dict[str, Any]]:
+        """Returns the pods of all runs of the namespace."""
+        return list(self.cluster.get("pods", self.namespace, "jobset.sigs.k8s.io/jobset-name")["items"])
 
     def left(self) -> list[str]:
         """Returns the objects in the namespace as kind/name, except the steps' pods and the default ConfigMap."""

@@ -64,6 +64,16 @@ def test_its_page_is_generated_from_its_docstring_and_metadata(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_its_table_is_one_line(name: str) -> None:
+    """Upstream's generator copies line breaks of a docstring into the row, and shows an empty text as two quotes."""
+    lines = (TRAINING / name / "README.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index("| Parameter | Type | Default | Description |")
+    end = lines.index("", start)
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[start + 2 : end])
+    assert not any("| `` |" in line for line in lines[start:end])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_example_on_its_page_compiles(name: str, tmp_path: Path) -> None:
     text = (TRAINING / name / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
     (tmp_path / "train.py").write_text("print(1)\n")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.submit.access_review import permissions, required_by
 from stepset.targets.rbac import rbac
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +28,40 @@ def test_the_cluster_role_has_the_rules_of_the_role_and_aggregates_to_kubeflow_e
     found = yaml.safe_load((DEPLOY / "kfp/clusterrole.yaml").read_text())
     assert found["rules"] == [rule for each in rbac("kfp", gang="kueue") for rule in each.get("rules", ())]
     assert found["metadata"]["labels"]["rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"] == "true"
+
+
+def commands(start: str) -> list[list[str]]:
+    """Returns the commands of deploy/kfp/README.md that begin with `start`, as lists of words."""
+    page = (DEPLOY / "kfp/README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    return [shlex.split(found) for found in re.findall(rf"(?:\$ |`)({start}[^\n`|]*)", page)]
+
+
+def test_the_command_of_the_page_grants_what_the_preflight_checks() -> None:
+    one, other = commands("stepset rbac")
+    for words, account in ((one, "pipeline-runner"), (other, "default-editor")):
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=True)
+        documents = [each for each in yaml.safe_load_all(done.stdout) if each]
+        bound = {
+            each["roleRef"]["name"]
+            for each in documents
+            if each["kind"] == "RoleBinding" and each["subjects"][0]["name"] == account
+        }
+        granted = {
+            permission
+            for each in documents
+            if each["kind"] == "Role" and each["metadata"]["name"] in bound
+            for permission in permissions(each["rules"])
+        }
+        assert granted >= set(required_by(Grant("kfp", gang="kueue", mpi=True)))
+        assert "stepset-orphan" in bound
+
+
+def test_the_command_of_the_page_runs_the_preflight_as_the_account_of_the_steps() -> None:
+    (words,) = commands("kubectl run")
+    overrides = json.loads(words[words.index("--overrides") + 1])
+    assert overrides["spec"]["serviceAccountName"] == "pipeline-runner"
+    assert words[words.index("--") + 1 : -1] == ["python3", "-m"]
+    assert find_spec(words[-1]) is not None
 
 
 class TestImage:

@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 from tests.kubernetes.serving import Serving
 
 Answer = Callable[[str, str, dict[str, str]], tuple[int, Any]]
-"""Method, path and query -> HTTP status and body; None: the server sends no response. A watch whose body is a list
-sends these events and ends; any other successful watch sends no events."""
+"""Method, path and query -> HTTP status and body, which is JSON data or bytes; None: the server sends no response. A
+watch whose body is a list sends these events and ends; any other successful watch sends no events."""
 
 
 class ApiServer(Serving):
-    """Answers requests by a function, and records them.
+    """Answers requests by a function, and records them, with their bodies and bearer tokens.
 
     Args:
         answer: returns the response to a request.
@@ -33,6 +33,7 @@ class ApiServer(Serving):
         self._date = f"Date: {date}\r\n".encode() if date else b""
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.bodies: list[tuple[str, str, Any]] = []
+        self.tokens: list[str] = []
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -42,6 +43,7 @@ class ApiServer(Serving):
         sent = await reader.readexactly(length)
         await asyncio.sleep(self._delay())
         method, target, _ = request.split(" ", 2)
+        self.tokens.append(next((row.split()[-1] for row in request.splitlines() if "Bearer " in row), ""))
         query = {name: values[0] for name, values in parse_qs(urlsplit(target).query).items()}
         self.requests.append((method, urlsplit(target).path, query))
         if sent:
@@ -59,6 +61,6 @@ class ApiServer(Serving):
             await asyncio.sleep(self._watch)
             writer.write(b"0\r\n\r\n")
             return
-        text = json.dumps(body).encode()
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = b"HTTP/1.1 %d x\r\n%sContent-Length: %d\r\n\r\n" % (status, self._date, len(text))
         writer.write(head + text)

@@ -14,13 +14,13 @@ from stepset.backends.kubernetes.backend import KubernetesBackend
 RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "run", "uid": "u"}}
 
 
-def kubeconfig(directory: Path, port: int) -> str:
-    """Writes a kubeconfig for a server on this machine that requires no credentials; returns its path."""
+def kubeconfig(directory: Path, port: int, token: str = "") -> str:
+    """Writes a kubeconfig for a server on this machine; returns its path. Without a token it has no credentials."""
     config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "c", "user": {}}],
+        "users": [{"name": "c", "user": {"token": token} if token else {}}],
     }
     path = directory / "kubeconfig"
     path.write_text(yaml.safe_dump(config))

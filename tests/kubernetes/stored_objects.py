@@ -26,7 +26,9 @@ class StoredObjects:
         return [each for path, each in self.by_path.items() if path.split("/")[-2] == plural]
 
     def answer(self, method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        """Carries out a request."""
+        """Carries out a request. Requests that store no object, such as access reviews, are refused."""
+        if method == "POST" and path.endswith("reviews"):
+            return _refused(404, path)
         if method == "POST":
             return self._create(path)
         found = self.by_path.get(path)
@@ -56,11 +58,15 @@ class StoredObjects:
         return 201, self.by_path[name]
 
     def _list(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        name, _, value = query.get("labelSelector", "").partition("=")
+        name, equals, value = query.get("labelSelector", "").partition("=")
+
+        def selected(labels: dict[str, str]) -> bool:
+            return not name or (labels.get(name) == value if equals else name in labels)
+
         items = [
             each
             for key, each in self.by_path.items()
-            if key.rpartition("/")[0] == path and (not name or each["metadata"].get("labels", {}).get(name) == value)
+            if key.rpartition("/")[0] == path and selected(each["metadata"].get("labels", {}))
         ]
         return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
 

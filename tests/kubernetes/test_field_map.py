@@ -26,7 +26,7 @@ POD = "spec.replicatedJobs[1].template.spec.template.spec"
 def mapped(kind: str, path: str, target: str = "jobset", **job: Any) -> str | None:
     given = request(**{**JOB, **job})
     manifest = next(each for each in rendered(target, **{**JOB, **job}) if each["kind"] == kind)
-    return FieldMapper(given.job, given.plan).field(manifest, path)
+    return FieldMapper(given.job, given.plan, "cli").field(manifest, path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def paths(value: Any, place: str = "") -> Iterator[str]:
 @pytest.mark.parametrize(("name", "target"), list(pairs()), ids=lambda v: v)
 def test_every_field_of_every_pod_is_mapped(name: str, target: str) -> None:
     job = load_job(EXAMPLES / f"{name}.yaml")
-    mapper = FieldMapper(job, make_plan(job))
+    mapper = FieldMapper(job, make_plan(job), "cli")
     for manifest in render_example(name, target):
         for path in paths(manifest):
             assert mapper.field(manifest, path) is not None or not POD_FIELD.search(path), path

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.find import read_run
+from stepset.backends.kubernetes.find import read_all, read_run
 from stepset.backends.kubernetes.watch.informer import Informer
 from stepset.errors import InfrastructureError
 from stepset.run_status import Phase, RunStatus
@@ -106,3 +106,150 @@ def test_a_watch_whose_list_has_no_version_pauses_between_requests_and_is_report
     note, requests = asyncio.run(follow())
     assert "the list has no resourceVersion" in note
     assert requests < 10
+
+
+@pytest.mark.parametrize("pods", [0, 1])
+def test_a_list_of_runs_contains_why_pods_were_refused(pods: int) -> None:
+    """Events are read only if a run lacks pods."""
+    run = {**WORKLOAD, "metadata": {**WORKLOAD["metadata"], "labels": {"stepset.dev/run": "run"}}}
+    controller = {"apiVersion": run["apiVersion"], "kind": "JobSet", "name": "run", "uid": "u", "controller": True}
+    job = {
+        "metadata": {
+            "name": "run-node-0",
+            "uid": "j",
+            "namespace": "ns",
+            "labels": {"jobset.sigs.k8s.io/jobset-name": "run", "jobset.sigs.k8s.io/replicatedjob-name": "node"},
+            "ownerReferences": [controller],
+        },
+        "spec": {"parallelism": 1},
+    }
+    pod = {
+        "metadata": {
+            "name": "run-node-0-0-abcde",
+            "uid": "p",
+            "namespace": "ns",
+            "labels": {"stepset.dev/run": "run", "jobset.sigs.k8s.io/replicatedjob-name": "node"},
+            "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+            "ownerReferences": [
+                {**controller, "apiVersion": "batch/v1", "kind": "Job", "name": "run-node-0", "uid": "j"}
+            ],
+        },
+        "spec": {"containers": [{"name": "node"}]},
+        "status": {"phase": "Pending"},
+    }
+    refused = {
+        "metadata": {"name": "e", "uid": "e", "namespace": "ns"},
+        "involvedObject": {"kind": "Job", "name": "run-node-0", "uid": "j", "namespace": "ns"},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": 'pods "run-node-0-0-" is forbidden: error looking up service account ns/x: not found',
+        "firstTimestamp": "2026-11-21T03:00:00Z",
+        "lastTimestamp": "2026-11-21T03:00:00Z",
+    }
+    found = {
+        "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSetList", [run]),
+        "jobs": ("batch/v1", "JobList", [job]),
+        "pods": ("v1", "PodList", [pod] * pods),
+        "events": ("v1", "EventList", [refused]),
+    }
+
+    def respond(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        version, kind, items = found.get(path.rsplit("/", 1)[-1], ("v1", "List", []))
+        return 200, {**listing(*items), "apiVersion": version, "kind": kind}
+
+    async def reading() -> tuple[RunStatus, bool]:
+        async with ApiServer(respond) as server, client_at(server.port) as client:
+            ((_, status),) = await read_all(NamespacedClient(client, "ns"), 0.0, ("jobset",))
+            return status, any(path.endswith("/events") for _, path, _ in server.requests)
+
+    status, requested = asyncio.run(reading())
+    assert requested is not bool(pods)
+    assert ("service account ns/x" in status.trouble.message if status.trouble else False) is requested
+
+
+def listed_runs(
+    event: Callable[[dict[str, str]], tuple[int, Any]], **about: str
+) -> tuple[list[RunStatus], list[tuple[str, dict[str, str]]]]:
+    """Returns the states of runs of two kinds that lack pods, and the requests for events.
+
+    Args:
+        event: the reply to a request for events.
+        about: further metadata of the runs.
+    """
+    meta = {**WORKLOAD["metadata"], **about, "labels": {"stepset.dev/run": "run"}}
+    job_meta = {**meta, "name": "other", "uid": "o", "labels": {"stepset.dev/run": "other"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job_meta, "spec": {"parallelism": 1}}
+    found = {
+        "/jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSetList", [{**WORKLOAD, "metadata": meta}]),
+        "/jobs": ("batch/v1", "JobList", [job]),
+    }
+
+    def respond(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/events"):
+            return event(query)
+        version, kind, items = found.get(path[path.rindex("/") :], ("v1", "List", []))
+        return 200, {**listing(*items), "apiVersion": version, "kind": kind}
+
+    async def reading() -> tuple[list[RunStatus], list[tuple[str, dict[str, str]]]]:
+        async with ApiServer(respond) as server, client_at(server.port) as client:
+            runs = await read_all(NamespacedClient(client, ""), 0.0, ("jobset", "job"))
+            return [status for _, status in runs], [
+                (path, query) for _, path, query in server.requests if path.endswith("/events")
+            ]
+
+    return asyncio.run(reading())
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
+def test_a_list_of_runs_does_not_need_the_events(status: int) -> None:
+    """The runs of all kinds share the request, and all of them are in one namespace."""
+    runs, requests = listed_runs(lambda _: refusal(status))
+    assert sorted(run.name for run in runs) == ["other", "run"]
+    assert {path for path, _ in requests} == {"/api/v1/namespaces/ns/events"}
+    assert [query.get("continue") for _, query in requests].count(None) == len(requests)
+
+
+def test_a_list_of_runs_reads_a_limited_number_of_events_once() -> None:
+    runs, requests = listed_runs(lambda _: (200, listing(**{"continue": "next"})))
+    assert (len(runs), len(requests)) == (2, 8)
+
+
+def test_a_list_reads_no_events_for_runs_that_are_being_deleted() -> None:
+    runs, requests = listed_runs(lambda _: (200, listing()), deletionTimestamp="2026-11-21T03:00:00Z")
+    assert (len(runs), requests) == (2, [])
+
+
+@pytest.mark.parametrize("queue", ["", "team"])
+def test_a_list_of_runs_contains_why_a_run_waits_in_its_queue(queue: str) -> None:
+    """The Workloads of Kueue are read only if a run waits in a queue."""
+    labels = {"stepset.dev/run": "run", **({"kueue.x-k8s.io/queue-name": queue} if queue else {})}
+    waiting = {"metadata": {**WORKLOAD["metadata"], "labels": labels}, "spec": {**WORKLOAD["spec"], "suspend": True}}
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no unused quota for cpu"}
+    place = {
+        "metadata": {
+            "name": "w",
+            "uid": "w",
+            "labels": {"kueue.x-k8s.io/job-uid": "u"},
+            "ownerReferences": [
+                {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "run", "uid": "u"}
+            ],
+        },
+        "spec": {"queueName": "team"},
+        "status": {"conditions": [reserved]},
+    }
+
+    def respond(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/workloads"):
+            return 200, {**listing(place), "kind": "WorkloadList", "apiVersion": "kueue.x-k8s.io/v1beta1"}
+        if path.endswith("/jobsets"):
+            return 200, {**listing(waiting), "kind": "JobSetList", "apiVersion": "jobset.x-k8s.io/v1alpha2"}
+        return 200, listing()
+
+    async def reading() -> tuple[RunStatus, list[str]]:
+        async with ApiServer(respond) as server, client_at(server.port) as client:
+            ((_, status),) = await read_all(NamespacedClient(client, "ns"), 0.0, ("jobset",))
+            return status, [path for _, path, _ in server.requests if path.endswith("/workloads")]
+
+    status, requested = asyncio.run(reading())
+    assert len(requested) == bool(queue)
+    assert (status.waiting.message if status.waiting else None) == ("no unused quota for cpu" if queue else None)

@@ -53,3 +53,18 @@ def test_it_names_interface_and_targets_of_the_request_and_the_right_that_it_lac
 def test_it_names_the_account_of_the_interface_if_the_server_names_none(message: str) -> None:
     text = str(missing_permission(Reply(403, {"message": message}), "ml", Grant()))
     assert text.endswith("stepset rbac --namespace ml --target jobset | kubectl apply -f -")
+
+
+@pytest.mark.parametrize(
+    ("resource", "group", "unknown"),
+    [("jobsets", "jobset.x-k8s.io", True), ("statefulsets", "apps", True), ("pods/exec", "", False)],
+)
+def test_it_states_that_the_namespace_may_not_exist_if_no_permission_of_the_namespace_is_known(
+    resource: str, group: str, unknown: bool
+) -> None:
+    """The server replies in the same way to an account whose permissions are limited to other namespaces."""
+    text = f'User "x" cannot create resource "{resource}" in API group "{group}" in the namespace "nope"'
+    error = str(missing_permission(Reply(403, {"message": text}), "nope", Grant()))
+    create = "which might not exist (stepset rbac --create-namespace also creates it)"
+    words = f'namespace "nope", {create}; have an administrator run: '
+    assert (words in error) is unknown

@@ -66,7 +66,7 @@ def seconds(use: Coroutine[Any, Any, None]) -> float:
 def test_a_cancelled_call_ends_its_run(directory: Path) -> None:
     async def use() -> None:
         listener = RecordingListener()
-        task = asyncio.create_task(aio.run(JOB, base_dir=directory, name="run", listener=listener))
+        task = asyncio.create_task(aio.run(JOB, base_dir=directory, run_name="run", listener=listener))
         while not listener.lines and not task.done():
             await asyncio.sleep(0.05)
         task.cancel()
@@ -101,6 +101,23 @@ def test_a_run_continues_when_a_caller_that_waits_for_it_is_cancelled(what: str)
 @pytest.mark.usefixtures("elsewhere")
 def test_wait_returns_after_its_timeout() -> None:
     assert asyncio.run(aio.wait("run", timeout=0.5)).phase is Phase.RUNNING
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_wait_reads_the_points_of_a_run_only_once(directory: Path) -> None:
+    [state] = (directory / "home").rglob("state.json")
+    (state.parent / "points.json").write_text("[]")
+    program = """
+import asyncio, sys
+from stepset import aio
+reads = []
+sys.addaudithook(lambda event, args: reads.append(args[0]) if event == "open" else None)
+asyncio.run(aio.wait("run", timeout=2))
+print(sum(str(path).endswith("state.json") for path in reads) > 2)
+print(sum(str(path).endswith("points.json") for path in reads))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "1"]
 
 
 def test_it_needs_no_package_of_an_extra() -> None:

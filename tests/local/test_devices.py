@@ -1,6 +1,8 @@
-"""The devices that XGBoost's workers see in local runs."""
+"""The devices that ranks see in local runs, and the number of ranks of a node with devices."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -41,6 +43,28 @@ def test_hidden_gpus_stay_hidden(local: Local, monkeypatch: pytest.MonkeyPatch) 
     """Also if the job requests GPUs, which a local run does not check."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert seen(local, resources_per_node={"gpus": 2}) == ["0 0 ", "1 1 "]
+
+
+@pytest.mark.parametrize(("visible", "requested", "noted"), [("", 2, True), ("0,1", 2, False), ("", None, False)])
+def test_a_note_states_that_a_job_with_gpus_runs_on_cpus(
+    local: Local, monkeypatch: pytest.MonkeyPatch, visible: str, requested: int | None, noted: bool
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    job = {"resources_per_node": {"gpus": requested}} if requested else {"procs_per_node": 2}
+    status = local.run(SHOW, framework="xgboost", **job)
+    assert status.failure is None
+    note = "stepset found 0 GPUs on this machine; without GPUs, 2 processes run on CPUs"
+    assert (note in status.notes) == noted
+
+
+def test_a_node_has_the_requested_number_of_ranks_whatever_torchrun_counts(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    requested = (os.cpu_count() or 1) + 1  # torchrun would count the cores of this machine
+    status = local.run("print('trained')", framework="torch", resources_per_node={"gpus": requested})
+    assert (status.failure, status.world_size) == (None, requested)
+    assert [row.last_line for row in status.ranks] == ["trained"] * requested
 
 
 def test_a_command_without_the_agent_sees_all_devices(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ their torchrun waits at its exit barrier. torchrun is real, with a shorter barri
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -232,8 +233,11 @@ def test_without_a_restart_left_the_run_fails_and_names_the_reason(local: Local)
     case.kill()
     status = case.handle.wait()
     assert status.phase is Phase.FAILED and status.failure is not None
-    assert (status.failure.kind, status.failure.exit_code) == (FailureKind.RENDEZVOUS, 71)
-    assert "not every node of torchrun's last round has ended with 0" in status.failure.message
+    assert status.failure.kind is FailureKind.RENDEZVOUS, status.failure
+    # The killed node is started again. On a busy machine it may end first, because the rendezvous or node 0's store is
+    # already closed.
+    reasons = {71: "not every node of torchrun's last round has ended with 0", 1: "Rendezvous(Closed|Connection)Error"}
+    assert re.search(reasons[status.failure.exit_code or 0], status.failure.message)
 
 
 def test_a_node_that_reaches_the_exit_barrier_after_node_0_has_ended_does_not_fail_the_run(local: Local) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stepset.backends.local import LocalBackend
-from stepset.backends.local.store import RunStore
+from stepset.backends.local.runs.store import RunStore
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from tests.local.conftest import GRACE, Local, eventually_none, living, wait_for
 from tests.waiting import LIMIT, until
@@ -53,6 +54,41 @@ class TestARankThatFails:
         assert set(failure.aftermath) == {"rank 0", "rank 1", "rank 2"}
         states = {row.source: row.state for row in local.backend.status("job").ranks}
         assert states == {"rank 0": "Stopped", "rank 1": "Stopped", "rank 2": "Stopped", "rank 3": "Failed"}
+
+    def test_after_the_exit_of_its_peer_names_the_peer(self, local: Local) -> None:
+        script = f"""
+            import os, pathlib, time
+            gone = pathlib.Path({str(local.path("gone"))!r})
+            if os.environ["RANK"] == "1":
+                gone.touch()
+                os._exit(0)
+            while not gone.exists():
+                time.sleep(0.02)
+            raise ConnectionResetError("Connection reset by peer")
+        """
+        failure = failure_of(local.run(script, framework=TORCH, num_nodes=2))
+        assert failure.rank == 0
+        message = r"rank 0 \(pod node-0\) exited with code 1(, \d s)? after rank 1 had exited with code 0: Connect.*"
+        assert re.fullmatch(message, failure.message)
+        assert failure.aftermath == ()
+
+    @pytest.mark.parametrize("error", ["argparse.ArgumentParser().parse_args(['--wrong'])", "import no_such_module"])
+    def test_is_distinguished_from_ranks_that_failed_with_the_same_error(self, local: Local, error: str) -> None:
+        script = f"""
+            import argparse, os, signal, time
+            if os.environ["RANK"] == "0":
+                stopped = []
+                signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+                open("ready", "w").close()
+                while not stopped:
+                    time.sleep(0.02)
+            while not os.path.exists("ready"):
+                time.sleep(0.02)
+            {error}
+        """
+        failure = failure_of(local.run(script, framework=TORCH, num_nodes=2, procs_per_node=1))
+        assert (failure.rank, failure.same_error, failure.aftermath) == (1, ("rank 0",), ()), failure
+        assert {row.state for row in local.backend.status("job").ranks} == {"Failed"}
 
     def test_is_distinguished_from_ranks_that_lost_it_as_a_peer(self, local: Local) -> None:
         # Rank 1 fails; rank 0 notices, and ends before rank 1 does.
@@ -139,7 +175,7 @@ class TestAKill:
         os.kill(int(wait_for(local.path("pid-1"))), signal.SIGKILL)
         failure = failure_of(handle.wait())
         assert (failure.kind, failure.rank, failure.signal) == (FailureKind.INFRASTRUCTURE, 1, signal.SIGKILL)
-        assert failure.message == "rank 1 (pod node-1) was killed by SIGKILL from outside the run."
+        assert failure.message == "rank 1 (pod node-1) was killed by SIGKILL; who sent the signal is unknown."
 
     def test_of_a_whole_node_leaves_no_process_of_it(self, local: Local) -> None:
         # The agent is killed first, so it cannot stop the process that its rank has detached.

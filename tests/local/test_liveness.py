@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from stepset.backends.local import LocalBackend
-from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE, with_ended_ranks, with_lost_ranks
+from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE, with_lost_ranks, with_processes
 from stepset.backends.local.processes import ProcessId, pid_space, process_stat
-from stepset.backends.local.store import RunDir, RunStore
+from stepset.backends.local.runs.run_dir import RunDir
+from stepset.backends.local.runs.store import RunStore
 from stepset.run_status import FailureKind, Phase, RankStatus, RunStatus
 from stepset.spec import TrainingJob
 from tests.local.conftest import Local, living, wait_for
@@ -148,9 +149,20 @@ class TestASupervisorThatWasKilled:
         assert until(lambda: living(local.directory) == [])
 
 
+class TestARunningRank:
+    def test_has_the_pid_of_its_process(self, running: Running) -> None:
+        assert tuple(row.pid for row in running.status.ranks) == running.ranks
+        words = [Path(sys.executable).parent / "stepset", "status", "job"]
+        env = {**os.environ, "STEPSET_HOME": str(running.home)}
+        page = subprocess.run(words, env=env, capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+        rows = [line.split() for line in page.splitlines() if line.startswith("rank ")]
+        assert [row[row.index("Running") - 1] for row in rows] == [str(pid) for pid in running.ranks]
+
+
 class TestARankThatWasKilled:
     def test_is_not_running_while_its_supervisor_is_stopped(self, stopped: Running) -> None:
         kill(stopped.ranks[1])
+        assert stopped.status.ranks[1].pid is None
         assert (stopped.status.phase, stopped.states) == (Phase.RUNNING, ["Running", "Ended", "Running", "Running"])
 
     def test_is_not_running_when_its_agent_was_killed(self, stopped: Running) -> None:
@@ -236,6 +248,10 @@ class TestARecord:
         assert record["pid_space"] == pid_space()
         (run.path / SUPERVISOR_FILE).write_text(json.dumps({**record, "pid": 1 << 21, "pid_space": space}))
         assert (run.read().phase, [row.state for row in run.read().ranks]) == (Phase.RUNNING, ["Running", "Pending"])
+        own = ProcessId.of(os.getpid())
+        assert own is not None
+        run.write_processes({"node-0": own, "rank 0": own})
+        assert run.read().ranks[0].pid is None  # the pid identifies no process of this machine or namespace
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"rank 0": 1}', '{"rank 0": ["x", 1]}', '{"rank 0": [0, 1]}'])
     def test_that_cannot_be_read_changes_no_state(self, run: RunDir, text: str) -> None:
@@ -251,5 +267,36 @@ class TestARecord:
 @pytest.mark.parametrize("state", ["Succeeded", "Failed", "Stopped"])
 def test_the_recorded_end_of_a_rank_does_not_change(state: str) -> None:
     status = RunStatus("digits-1", "digits", "local", ranks=(RankStatus("rank 0", 0, "node-0", state=state),))
-    assert with_ended_ranks(status, lambda name: True) == status
+    assert with_processes(status, {"rank 0": ProcessId(os.getpid(), 1)}) == status
     assert with_lost_ranks(status) == status
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_the_progress_bar_of_a_rank_without_complete_lines_is_its_last_line(
+    local: Local, monkeypatch: pytest.MonkeyPatch, secret: bool
+) -> None:
+    script = """
+        import os, sys, time
+        if os.environ["RANK"] == "1":
+            time.sleep(3)
+            print("epoch 1", flush=True)
+        for step in range(3):
+            print(f"\\r{step}/6 {os.environ.get('TOKEN', '')}", end="", file=sys.stderr, flush=True)
+            time.sleep(1.1)  # the agent reports at most one state of a bar per second
+        time.sleep(600)
+    """
+    monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "hunter2hunter2")
+    env = {"TOKEN": {"secret": "hub", "key": "token"}} if secret else {}
+    torch = {"kind": "torch", "launcher": "none"}
+    handle = local.start(script, framework=torch, num_nodes=1, procs_per_node=2, env=env)
+
+    def shown() -> list[str]:
+        return [row.last_line.strip() for row in local.backend.status(handle.name).ranks]
+
+    try:
+        # The agents redact only complete lines.
+        assert until(lambda: shown() == ["" if secret else "2/6", "epoch 1"]), shown()
+    finally:
+        handle.cancel()
+        handle.wait()
+    assert not any("hunter2" in row.last_line for status in local.listener.statuses for row in status.ranks)

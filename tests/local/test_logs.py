@@ -11,7 +11,8 @@ import pytest
 
 from stepset.backends.local.logs import files as logs
 from stepset.backends.local.logs.files import Recorder, copy_lines
-from stepset.backends.local.store import RunDir, RunStore
+from stepset.backends.local.runs.run_dir import RunDir
+from stepset.backends.local.runs.store import RunStore
 from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.spec import TrainingJob
 from stepset.watch.lines import Splitter

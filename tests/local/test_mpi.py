@@ -17,6 +17,7 @@ from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError
 from stepset.run_status import FailureKind, Phase
 from tests.local.conftest import Local
+from tests.waiting import until
 
 pytestmark = pytest.mark.local
 
@@ -68,6 +69,21 @@ def test_mpirun_starts_a_command_without_a_launcher(local: Local, mpi: tuple[str
     missing = local.request("", framework=framework, script=None, command=["./missing"])
     with pytest.raises(BadInputError, match=r"command: './missing' is not found on this machine"):
         local.backend.start(missing)
+
+
+def test_a_variable_that_only_the_pod_template_sets_is_not_passed_on(
+    local: Local, mpi: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ON_THIS_MACHINE", "here")
+    rows = [{"name": name, "value": "cluster"} for name in ("ON_CLUSTER", "ON_THIS_MACHINE")]
+    node = {"name": "node", "env": rows, "envFrom": [{"secretRef": {"name": "hub"}}]}
+    text = "echo ${ON_CLUSTER:-unset} $ON_THIS_MACHINE"
+    command = {"script": None, "command": ["sh", "-c", text], "pod_template": {"containers": [node]}}
+    status = local.run("", framework={"kind": "mpi", "implementation": mpi[0]}, num_nodes=2, **command)
+    assert status.phase is Phase.SUCCEEDED
+    assert [local.texts(f"rank {rank}") for rank in range(2)] == [["unset here"]] * 2
+    assert not [line for line in local.texts("launcher") if "ON_CLUSTER" in line]
+    assert not [note for note in status.notes if "envFrom" in note]
 
 
 def test_a_shell_script_starts_its_mpirun_once(local: Local, mpi: tuple[str, str]) -> None:
@@ -149,7 +165,12 @@ def test_the_rank_that_failed_is_named_and_the_others_are_stopped(local: Local, 
 
 def test_an_error_of_mpirun_is_not_one_of_the_training_code(local: Local, mpi: tuple[str, str]) -> None:
     implementation, launcher = mpi
-    command = {"script": None, "command": [launcher, "-hostfile", "/nowhere", "./allreduce"]}
+    # A literal path would be an error of the job.
+    command = {
+        "script": None,
+        "command": [launcher, "-hostfile", "$(HOSTS)", "./allreduce"],
+        "env": {"HOSTS": "/nowhere"},
+    }
     failure = local.run("", framework={"kind": "mpi", "implementation": implementation}, **command).failure
     assert failure is not None
     assert (failure.kind, failure.rank, failure.pod) == (FailureKind.INFRASTRUCTURE, None, "launcher-0")
@@ -158,7 +179,7 @@ def test_an_error_of_mpirun_is_not_one_of_the_training_code(local: Local, mpi: t
 
 def test_a_launcher_that_starts_too_few_ranks_is_a_failure(local: Local, mpi: tuple[str, str]) -> None:
     implementation, launcher = mpi
-    command = {"script": None, "command": [launcher, "-n", "2", "./allreduce"]}
+    command = {"script": None, "command": [launcher, "-n", "$(RANKS)", "./allreduce"], "env": {"RANKS": "2"}}
     framework = {"kind": "mpi", "implementation": implementation}
     status = local.run("", framework=framework, num_nodes=2, procs_per_node=2, **command)
     assert status.phase is Phase.FAILED and status.failure is not None
@@ -183,3 +204,29 @@ class TestAPathWithSpaces:
         with pytest.raises(BadInputError, match="set STEPSET_HOME or TMPDIR to a directory without spaces"):
             LocalBackend(home).start(local.request("", framework="mpi", num_nodes=2))
         assert not home.exists()
+
+
+def test_a_note_names_the_rank_that_printed_a_traceback_and_does_not_exit(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `python -m mpi4py`, a rank that raises an exception waits in MPI_Finalize for the other ranks."""
+    pytest.importorskip("mpi4py")
+    if shutil.which("mpirun.openmpi") is None:
+        pytest.skip("mpirun.openmpi is not installed")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    script = """
+        from mpi4py import MPI
+        if MPI.COMM_WORLD.rank == 1:
+            raise ValueError("bad shard")
+        MPI.COMM_WORLD.barrier()
+    """
+    command = {"script": None, "command": ["mpirun.openmpi", "python3", "train.py"]}
+    handle = local.start(script, framework="mpi", num_nodes=2, procs_per_node=1, **command)
+    try:
+        note = "rank 1 printed a traceback and has not exited"
+        assert until(lambda: any(each.startswith(note) for each in local.backend.status(handle.name).notes))
+    finally:
+        handle.cancel()
+        handle.wait()
+    (found,) = [each for each in local.listener.statuses[-1].notes if each.startswith(note)]
+    assert found.endswith("start it with python -m mpi4py")

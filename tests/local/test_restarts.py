@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import Any
 
 import pytest
 
 from stepset.run_status import FailureKind, Phase
+from stepset.watch.advice import RAISED_ADVICE, hang_advice
 from tests.local.conftest import Local, wait_for
 from tests.waiting import until
 
@@ -71,7 +73,8 @@ class TestTheGang:
 
     def test_counts_attempts_from_that_of_the_request(self, local: Local) -> None:
         status = local.run(FAIL_UNTIL_2, attempt=2)
-        assert (status.phase, status.attempt) == (Phase.SUCCEEDED, 2)
+        assert (status.phase, status.first_attempt, status.attempt) == (Phase.SUCCEEDED, 2, 0)
+        assert local.texts("rank 0")[0].startswith("attempt 2 ")
 
     def test_ignores_the_result_of_an_earlier_attempt(self, local: Local) -> None:
         script = """
@@ -101,10 +104,89 @@ class TestTheDeadline:
         assert status.failure.message == "the run took longer than its deadline of 1s."
         assert status.attempt == 0
 
+    def test_states_when_the_ranks_printed_their_last_lines(self, local: Local) -> None:
+        script = """
+            import os, time
+            print("step 1", flush=True)
+            time.sleep(0 if os.environ["RANK"] == "2" else 3)
+            print("step 2", flush=True)
+            time.sleep(600)
+        """
+        torch = {"kind": "torch", "launcher": "none"}
+        status = local.run(script, framework=torch, num_nodes=2, procs_per_node=2, deadline="15s")
+        assert status.failure is not None and status.failure.advice == hang_advice(torch=True)
+        words = (
+            r"deadline of 15s; no running rank had printed a line for \S+ s; the last line was of rank [013]: step 2;"
+            r" rank 2 printed its last line \S+ s before\.$"
+        )
+        assert re.search(words, status.failure.message), status.failure.message
+        assert all(row.last_line_at is not None for row in status.ranks)
+
+    def test_names_the_ranks_that_had_exited_and_blames_no_rank_that_never_prints(self, local: Local) -> None:
+        script = """
+            import os, time
+            if os.environ["RANK"] == "0":
+                print("step 1", flush=True)
+            time.sleep(0 if os.environ["RANK"] == "3" else 600)
+        """
+        torch = {"kind": "torch", "launcher": "none"}
+        status = local.run(script, framework=torch, num_nodes=2, procs_per_node=2, deadline="12s")
+        assert status.failure is not None
+        assert re.fullmatch(
+            r"the run took longer than its deadline of 12s; no running rank had printed a line for \S+ s; the last line"
+            r" was of rank 0: step 1; rank 1, rank 2 had printed no line yet, which does not prove a hang; rank 3 had"
+            r" exited with code 0 while rank 0, rank 1, rank 2 still ran\.",
+            status.failure.message,
+        ), status.failure.message
+
+    def test_does_not_suspect_a_hang_while_the_ranks_only_report_progress_or_draw_a_progress_bar(
+        self, local: Local
+    ) -> None:
+        script = """
+            import json, sys, time
+            for step in range(10_000):
+                if sys.argv[1:] == ["bar"]:
+                    print(f"\\r{step}/10000", end="", flush=True)
+                else:
+                    print(json.dumps({"stepset": {"step": step}}), flush=True)
+                time.sleep(0.3)
+        """
+        for args in ([], ["bar"]):
+            status = local.run(script, deadline="8s", args=args)
+            assert status.failure is not None
+            assert status.failure.message == "the run took longer than its deadline of 8s.", args
+            assert "may hang" not in status.failure.advice
+            assert status.ranks[0].last_line_at is not None
+
     def test_covers_all_attempts_together(self, local: Local) -> None:
         script = "import sys, time; time.sleep(0.7); sys.exit(1)"
         status = local.run(script, deadline="2s", restart={"max_restarts": 1000})
         assert status.failure is not None and status.failure.kind is FailureKind.DEADLINE_EXCEEDED
+
+    def test_names_the_rank_that_printed_a_traceback_and_did_not_exit(self, local: Local) -> None:
+        script = """
+            import os, threading, time
+            print("step 1", flush=True)
+            if os.environ["RANK"] == "1":
+                threading.Thread(target=time.sleep, args=[600]).start()  # Python waits for this thread before it exits
+                raise ValueError("bad shard")
+            time.sleep(600)
+        """
+        torch = {"kind": "torch", "launcher": "none"}
+        status = local.run(script, framework=torch, procs_per_node=2, deadline="12s")
+        failure = status.failure
+        assert failure is not None and (failure.rank, failure.error) == (1, "ValueError: bad shard")
+        words = "deadline of 12s; rank 1 had printed a traceback and had not exited; no running rank had printed a line"
+        assert words in failure.message
+        assert (failure.kind, failure.advice) == (FailureKind.DEADLINE_EXCEEDED, RAISED_ADVICE)
+        assert "ValueError: bad shard" in failure.tail
+
+    @pytest.mark.parametrize("kind", ["torch", "plain"])
+    def test_advises_a_timeout_of_the_process_group_only_with_torch(self, local: Local, kind: str) -> None:
+        framework = {"kind": "torch", "launcher": "none"} if kind == "torch" else kind
+        status = local.run("import time; time.sleep(600)", framework=framework, deadline="9s")
+        assert status.failure is not None and status.failure.advice.startswith("The training may hang")
+        assert ("init_process_group" in status.failure.advice) == (kind == "torch")
 
 
 class TestAnElasticWorld:
@@ -122,7 +204,7 @@ class TestAnElasticWorld:
 
     def start(self, local: Local, low: int, **fields: Any) -> Any:
         elastic = {"kind": "torch", "elastic": {"min_nodes": low, "max_nodes": 3}}
-        command = {"script": None, "command": ["python3", "train.py"]}
+        command = {"script": None, "command": ["python3", "train.py"], "env": {"NODE_RANK": "$(STEPSET_NODE_RANK)"}}
         return local.start(self.NODE, framework=elastic, num_nodes=3, procs_per_node=2, **command, **fields)
 
     def finish(self, local: Local, code: int) -> None:

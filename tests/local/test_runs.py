@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -12,11 +14,19 @@ import pytest
 
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.run_status import FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
+from stepset.sources import CODE_LIMIT
+from stepset.watch.advice import ADVICE, NO_OUTPUT_ADVICE, STDIN_ADVICE
+from stepset.watch.present.sentences import NOT_FINITE
 from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT, until
 
 pytestmark = pytest.mark.local
+
+
+def failure_of(status: RunStatus) -> Failure:
+    assert status.failure is not None
+    return status.failure
 
 
 class TestARun:
@@ -28,6 +38,11 @@ class TestARun:
         ]
         assert status.created <= (status.started or 0) <= (status.finished or 0)
         assert sorted(line.source for line in local.listener.lines) == [f"rank {n}" for n in range(4)]
+
+    def test_has_a_note_if_the_result_contains_a_number_that_json_cannot_express(self, local: Local) -> None:
+        write = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"loss\": [%s]}')"
+        assert local.run(write % "NaN").notes == (NOT_FINITE,)
+        assert local.run(write % "0.5").notes == ()
 
     def test_has_the_result_of_rank_0(self, local: Local) -> None:
         status = local.run(
@@ -56,6 +71,11 @@ class TestARun:
         local.path("helper.py").write_text("NAME = 'helper'")
         local.run("import helper, os; print(helper.NAME, os.getcwd())")
         assert local.texts("rank 0") == [f"helper {local.directory}"]
+
+    def test_imports_a_module_that_is_too_large_to_be_shipped(self, local: Local) -> None:
+        local.path("helper.py").write_text(f"NAME = 'helper'\nDATA = {os.urandom(CODE_LIMIT).hex()!r}")
+        assert local.run("import helper; print(helper.NAME)").phase is Phase.SUCCEEDED
+        assert local.texts("rank 0") == ["helper"]
 
     def test_with_code_starts_in_the_code_directory(self, local: Local) -> None:
         local.path("src").mkdir()
@@ -105,6 +125,10 @@ class TestARun:
         many = local.run("", script=None, command=["true"], procs_per_node=65)
         assert any("65 processes share" in note for note in many.notes)
         assert many.phase is Phase.SUCCEEDED
+
+    def test_has_no_such_note_if_each_process_has_a_gpu(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(65))))
+        assert local.run("", script=None, command=["true"], procs_per_node=65).notes == ()
 
     def test_writes_its_secrets_to_no_file(self, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "hush-hush")
@@ -209,9 +233,17 @@ class TestOutput:
         assert followed == [LogLine("rank 0", str(n)) for n in range(5)]
 
 
+@pytest.mark.parametrize("call", ["input()", "breakpoint()"])
+def test_the_advice_states_that_ranks_have_no_stdin(local: Local, call: str) -> None:
+    failure = local.run(f"{call}\nprint('trained')").failure
+    assert failure is not None
+    assert failure.advice == STDIN_ADVICE
+
+
 class TestRunsAtOnce:
     SCRIPT = """
         import os, socket, time
+        print(os.environ["HERE"])
         address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         if os.environ["RANK"] == "0":
             with socket.create_server(address) as server:
@@ -230,11 +262,13 @@ class TestRunsAtOnce:
 
     def test_never_collide(self, local: Local) -> None:
         torch = {"kind": "torch", "launcher": "none"}
-        handles = [local.start(self.SCRIPT, framework=torch, num_nodes=2, procs_per_node=2) for _ in range(3)]
+        job = {"framework": torch, "num_nodes": 2, "procs_per_node": 2, "env": {"HERE": {"field": "status.podIP"}}}
+        handles = [local.start(self.SCRIPT, **job) for _ in range(3)]
         statuses = [handle.wait() for handle in handles]
         assert [s.phase for s in statuses] == [Phase.SUCCEEDED] * 3
         assert len({s.name for s in statuses}) == 3
-        assert len({row.node for s in statuses for row in s.ranks}) == 6
+        assert [row.node for row in statuses[0].ranks] == ["node 0", "node 0", "node 1", "node 1"]
+        assert len({line.text for s in statuses for line in local.backend.logs(s.name)}) == 6
 
     def test_cannot_have_the_same_name(self, local: Local) -> None:
         local.run("", name="mine")
@@ -326,3 +360,31 @@ def test_the_python_interface_runs_a_mapping(local: Local, monkeypatch: pytest.M
     with pytest.raises(stepset.TrainingFailedError, match="exited with code 5") as failed:
         stepset.run({"framework": "plain", "script": "train.py"}, base_dir=tmp_path)
     assert failed.value.exit_code == 1
+
+
+def test_the_advice_for_a_signal_names_a_command_and_without_output_there_is_nothing_to_look_at(local: Local) -> None:
+    killed = failure_of(local.run("import os; os.kill(os.getpid(), 15)"))
+    assert "`dmesg | grep -i oom`" in killed.advice and "events" not in killed.advice
+    silent = failure_of(local.run("import sys; sys.exit(3)"))
+    assert (silent.exit_code, silent.tail, silent.advice) == (3, (), NO_OUTPUT_ADVICE)
+    spoken = failure_of(local.run("import sys; print('shard 3 is bad'); sys.exit(3)"))
+    assert spoken.advice == ADVICE[FailureKind.USER_ERROR]
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "name"),
+    [("ctypes.string_at(0)", signal.SIGSEGV, "Segmentation fault"), ("os.abort()", signal.SIGABRT, "Aborted")],
+)
+def test_a_crash_names_the_first_frame_of_the_script_and_no_extension_modules(
+    local: Local, call: str, number: int, name: str
+) -> None:
+    script = f"""
+        import ctypes, os, pydantic_core
+        def load_shard():
+            {call}
+        load_shard()
+    """
+    failure = failure_of(local.run(script))
+    assert failure.signal == number
+    assert re.fullmatch(rf'Fatal Python error: {name}: File ".*train\.py", line 4 in load_shard', failure.error)
+    assert failure.tail and not any("Extension modules" in line for line in failure.tail)

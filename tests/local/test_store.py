@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.local.store import RunDir, RunStore, home_directory
+from stepset.backends.local.runs.run_dir import RunDir
+from stepset.backends.local.runs.settings import home_directory
+from stepset.backends.local.runs.store import RunStore
 from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
@@ -41,7 +43,8 @@ class TestTheHome:
 
     def test_is_required_if_the_user_has_no_account(self) -> None:
         program = (
-            "import os; from stepset.backends.local.store import home_directory; os.setuid(54321); home_directory({})"
+            "import os; from stepset.backends.local.runs.settings import home_directory;"
+            " os.setuid(54321); home_directory({})"
         )
         if os.getuid() != 0:
             pytest.skip("becoming a user without an account requires root")
@@ -60,6 +63,37 @@ class TestARun:
         assert store.find("digits-2").name == "digits-2"
         assert store.find("digits").name == "digits-3"
         assert [s.name for s in store.list()] == ["digits-3", "digits-2", "digits-1"]
+
+    def test_is_found_by_the_name_of_its_airflow_task(self, tmp_path: Path) -> None:
+        store = RunStore(tmp_path)
+        for number, dag, task in ((1, "nightly", "fit"), (2, "nightly", "fit"), (3, "weekly", "sweep.fit")):
+            made = status(f"fit-{number}", created=float(number)).with_(labels={"dag_id": dag, "task_id": task})
+            store.create(made, JOB)
+        assert store.find("nightly.fit").name == "fit-2"
+        assert store.find("weekly.sweep.fit").name == "fit-3"
+        for number, index in ((4, "0"), (5, "1")):
+            labels = {"dag_id": "nightly", "task_id": "sweep", "map_index": index}
+            store.create(status(f"fit-{number}", created=float(number)).with_(labels=labels), JOB)
+        assert store.find("nightly.sweep").name == "fit-5"
+        assert store.find("nightly.sweep[0]").name == "fit-4"
+        with pytest.raises(RunNotFoundError, match="no such run") as without_dag:
+            store.find("fit")
+        assert "Airflow" not in str(without_dag.value)
+        for name in ("hourly.fit", "nightly.", "nightly.fit[0]", "nightly.sweep[2]"):
+            with pytest.raises(RunNotFoundError, match=r"a task of Airflow is called DAG\.TASK"):
+                store.find(name)
+
+    def test_that_does_not_exist_has_an_error_with_the_nearest_name(self, tmp_path: Path) -> None:
+        store = RunStore(tmp_path)
+        store.create(status("digits-1"), JOB)
+        job = store.find("digits-1").read().job
+        for name, hint in (
+            (f"{job[:-1]}x", f"did you mean '{job}'[?] "),
+            ("qqqqqq", ""),
+            ("digits-11", ".*digits-1'[?] "),
+        ):
+            with pytest.raises(RunNotFoundError, match=f"of that name; {hint}'stepset list' shows the names of runs"):
+                store.find(name)
 
     @pytest.mark.parametrize("name", ["nope", "", "..", "../runs", ".", 300 * "a", "a\0b", "\udcff"])
     def test_that_does_not_exist_raises_run_not_found(self, tmp_path: Path, name: str) -> None:
@@ -144,7 +178,7 @@ class TestARunWithoutSupervisor:
 
     def test_is_lost_when_the_process_was_killed(self, tmp_path: Path) -> None:
         program = (
-            "import sys; from pathlib import Path; from stepset.backends.local.store import RunStore\n"
+            "import sys; from pathlib import Path; from stepset.backends.local.runs.store import RunStore\n"
             "from stepset.spec import TrainingJob; from stepset.run_status import RunStatus\n"
             f"store, job = RunStore(Path({str(tmp_path)!r})), TrainingJob(command=['true'])\n"
             "store.create(RunStatus('digits-1', 'digits', 'local'), job)\n"

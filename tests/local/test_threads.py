@@ -103,7 +103,7 @@ def test_when_ctrl_c_interrupts_it_once_or_several_times(local: Local, times: in
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalBackend.__init__, "__defaults__", (None, 600.0))
+    monkeypatch.setattr(LocalBackend.__init__, "__defaults__", (None, 600.0, "cli"))
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run(local, STUBBORN, Interrupting(2, pause=0.5))

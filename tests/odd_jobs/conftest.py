@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.api import Api
-from tests.cluster.conftest import cluster, namespace, runs, testbed_choice
+from tests.cluster.conftest import cluster, namespace, runs, testbed_choice, volcano
 from tests.cluster.testbed.handle import Cluster
 
-__all__ = ["cluster", "namespace", "runs", "testbed_choice"]
+__all__ = ["cluster", "namespace", "runs", "testbed_choice", "volcano"]
 
 
 @pytest.fixture

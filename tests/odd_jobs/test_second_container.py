@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset.targets.pod_templates import templates_of
 from tests.odd_jobs import OddJob
 
 # Named first, so that no rule depends on the order of the list.
@@ -23,7 +23,7 @@ def test_only_the_training_container_keeps_a_pod_running(target: str) -> None:
     workloads = [
         each for each in ODD_JOB.render(target) if each["kind"] in ("JobSet", "TrainingRuntime", "Job", "StatefulSet")
     ]
-    for template in templates(workloads[-1]):
+    for template in templates_of(workloads[-1]):
         spec: dict[str, Any] = template["spec"]
         assert [row["name"] for row in spec["containers"]] == ["node"]
         assert [(row["name"], row["restartPolicy"]) for row in spec["initContainers"]] == [("exporter", "Always")]

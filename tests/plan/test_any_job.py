@@ -29,6 +29,9 @@ REASONS = (
     r"agent: only stepset's agent can ",
     r"args: TorchTune has no LoRA recipe for several nodes",
     r"procs_per_node: QLoRA of .* needs one device",
+    r"command: \S+ would start its ranks separately in each of the \d+ nodes",
+    r"command: \S+ starts the ranks of a node itself, and stepset would start it \d+ times",
+    r"command: torchrun without --nnodes would train in each of the \d+ nodes alone",
 )
 
 

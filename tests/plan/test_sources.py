@@ -58,8 +58,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_script_is_shipped_alone(project: Path) -> None:
+    (project / "code/train.py").write_text("import numpy\n", encoding="utf-8")
     sources = read(project, script="code/train.py")
-    assert sources.script == b"import lib.data\n"
+    assert sources.script == b"import numpy\n"
     assert (sources.archive, sources.code_dir) == (None, project / "code")
 
 
@@ -137,7 +138,7 @@ def test_a_missing_directory_is_reported(project: Path, code: str) -> None:
 
 @pytest.mark.parametrize("script", ["missing.py", "lib", "code/missing.py"])
 def test_a_script_outside_the_code_is_reported(project: Path, script: str) -> None:
-    with pytest.raises(BadInputError, match=r"^script: no such file: .*; paths are relative to the job file$"):
+    with pytest.raises(BadInputError, match=r"^script: no such file: .*; paths are relative to /.*$"):
         read(project, code="code", script=script)
 
 
@@ -153,13 +154,13 @@ def test_code_over_the_limit_is_reported_packed_and_unpacked(project: Path) -> N
     with pytest.raises(
         BadInputError, match=rf"^code: .* bytes packed; at most {CODE_LIMIT} bytes packed can be shipped;"
     ):
-        read(project, code="code", module="train")
+        read(project, code="code", module="train").check_shippable()
     with noise.open("wb") as file:
         file.truncate(65 * CODE_LIMIT)  # a sparse file: nothing is written, and the test must not read it
     with pytest.raises(
-        BadInputError, match=r"^code: .* bytes unpacked; .* add data to .stepsetignore, or put the code into the image"
+        BadInputError, match=r"^code: .* bytes unpacked; .* add data to .stepsetignore; for larger code, use a volume"
     ):
-        read(project, code="code", module="train")
+        read(project, code="code", module="train").check_shippable()
 
 
 def test_large_code_that_packs_well_is_accepted(project: Path) -> None:
@@ -223,3 +224,36 @@ def test_unreadable_files_are_reported(open_path: Path) -> None:
     assert done.stderr == ""
     for line, base, (_, _, message) in zip(done.stdout.splitlines(), bases, _CLOSED, strict=True):
         assert line.startswith(message.format(base=base))
+
+
+SYNTAX_ERROR = "import os\nfor rank in range(2)\n    print(rank)\n"
+
+
+@pytest.mark.parametrize("job", [{"script": "train.py"}, {"script": "train.py", "code": "."}])
+def test_a_syntax_error_of_the_script_is_a_note_with_its_line(tmp_path: Path, job: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text(SYNTAX_ERROR)
+    (note,) = read(tmp_path, **job).notes
+    assert note.startswith("script: train.py, line 2: syntax error: expected ':', according to Python 3.")
+
+
+def test_an_error_that_only_the_compiler_finds_is_a_note(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\nreturn 1\n")
+    assert "train.py, line 2: syntax error: 'return' outside function" in read(tmp_path, script="train.py").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "# -*- coding: latin-1 -*-\nprint('é')\n".encode("latin-1")),
+        ("train.py", b"\xef\xbb\xbfprint('\\d')\r\n"),
+        ("train", SYNTAX_ERROR.encode()),
+    ],
+)
+def test_scripts_in_other_encodings_and_other_languages_have_no_note(tmp_path: Path, name: str, text: bytes) -> None:
+    (tmp_path / name).write_bytes(text)
+    assert read(tmp_path, script=name).notes == ()
+
+
+def test_a_script_that_python_cannot_decode_has_a_note(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(b"print('\xe9')\n")
+    assert "syntax error: (unicode error) 'utf-8' codec can't decode" in read(tmp_path, script="train.py").notes[0]

@@ -36,17 +36,23 @@ def terminal(run: Updates) -> list[str]:
     if last.phase.final:
         first, *block = outcome(last).splitlines()
         lines.append(first.partition("; result: ")[0])  # other interfaces return the result in other ways
-        lines += block[:-1]  # without the command that shows more
+        lines += [line for line in block if not line.startswith("  logs ")]  # the command that shows more
     shown = [line.removeprefix("stepset: ").removeprefix("note: ") for line in lines]
     assert len(shown) == sum(line.startswith("stepset: ") for line in lines) + sum(line[:2] == "  " for line in lines)
     return shown
 
 
 def task_log(run: Updates) -> list[str]:
-    """An Airflow task's log, then the rest of the exception that ends the task; the log contains its first line."""
+    """An Airflow task's log, then the rest of the exception that ends the task; the log contains its first line.
+
+    Without the result, which other interfaces return in other ways.
+    """
     log = _Lines()
     _feed([each for each in run if isinstance(each, RunStatus)], TaskLog(log))
     last = _last(run)
+    if last.phase is Phase.SUCCEEDED and last.result is not None:
+        assert log.texts[-1].startswith("result: ")
+        return log.texts[:-1]
     if not last.phase.final or last.phase is Phase.SUCCEEDED:
         return log.texts
     first, *rest = failure_text(last).splitlines()

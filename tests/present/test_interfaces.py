@@ -75,7 +75,7 @@ def training() -> Updates:
         if status.waiting is not None:
             waited = sum(isinstance(each, RunStatus) and each.waiting is not None for each in found)
             position = None if not status.waiting.message else 3 if waited < 6 else 1
-            found.append(status.with_(waiting=replace(status.waiting, position=position)))
+            found.append(status.with_(waiting=replace(status.waiting, position=position, change="")))
         elif status.phase is Phase.RUNNING:
             found += [status.with_(progress=Progress(1, 0.1, {"loss": 2.5})), LogLine("rank 0", "epoch 1")]
         elif status.phase is Phase.SUCCEEDED:
@@ -89,8 +89,7 @@ TRAINING = [
     "run run: Pending (Queued), 2 ranks",
     "queued: the run waits in queue team at position 3: couldn't assign flavors to pod set node: insufficient quota for"
     " cpu in flavor ns, previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
-    "queued: the run waits in queue team at position 1: couldn't assign flavors to pod set node: insufficient quota for"
-    " cpu in flavor ns, previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
+    "queued: now at position 1 in queue team",
     "run run: Pending (Starting), 2 ranks",
     "run run: Running, 2 ranks",
     "progress: 10 %, step 1, loss=2.5",
@@ -111,17 +110,18 @@ WORDED: dict[str, tuple[str, ...]] = {
     "no_room": (
         r"run run: Pending \(Starting\), 2 ranks",
         r"run run: Pending \(Unschedulable\), 2 ranks",
-        r"trouble: Unschedulable: no room for pod run-node-0-0-\w+ and 1 more: 0/2 nodes are available: .*"
+        r"trouble: Unschedulable: no room for pod run-node-0-0-\w+: 0/2 nodes are available: .*"
         r" Request less per node, wait for capacity, or loosen the scheduling constraints\.",
     ),
     "no_image": (
         r"run run: Pending \(PullingImage\), 2 ranks",
-        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ and 1 more cannot get the image: ErrImagePull: .*"
+        r"trouble: ImagePull: pod run-node-0-\S+ on \S+ cannot get the image: ErrImagePull: .*"
         r" Check the image's name and tag, and that the cluster may pull it\.",
     ),
     "queue_missing": (
         r"run run: Pending \(Queued\), 2 ranks",
-        r"queued: the run waits in queue nowhere: LocalQueue nowhere doesn't exist",
+        r"queued: the run waits in queue nowhere and cannot be admitted without a change: LocalQueue nowhere doesn't"
+        r" exist; create LocalQueue nowhere, or use a queue that `kubectl get localqueues` lists",
     ),
     "node_lost": (r"trouble: Infrastructure: node \S+ does not answer; .*",),
     "jobset_uses_up_its_restarts": (
@@ -143,15 +143,15 @@ def test_the_sentences_of_some_recorded_runs(name: str, interface: str) -> None:
         assert any(re.fullmatch(pattern, line) for line in left), pattern
 
 
-def test_an_inadmissible_run_is_a_warning() -> None:
+def test_a_run_that_cannot_be_admitted_without_a_change_is_a_warning() -> None:
     levels = {
         record.text: record.level
-        for name in ("queue_missing", "queued_and_let_in")
-        for record in records(followed(name))
+        for updates in (followed("queue_missing"), training())
+        for record in records(updates)
         if record.text.startswith("queued: ")
     }
-    assert levels["queued: the run waits in queue nowhere: LocalQueue nowhere doesn't exist"] == "warning"
-    assert [level for text, level in levels.items() if "insufficient quota" in text] == ["info"]
+    assert {level for text, level in levels.items() if "LocalQueue nowhere doesn't exist" in text} == {"warning"}
+    assert {level for text, level in levels.items() if "insufficient quota" in text} == {"info"}
 
 
 @pytest.mark.parametrize("interface", EVERY)

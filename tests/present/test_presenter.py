@@ -20,6 +20,7 @@ from stepset.watch.present.records import (
     RanksStarted,
     Restarted,
     RunEnded,
+    cause_of,
     held_up,
 )
 
@@ -67,7 +68,10 @@ class TestEnd:
         found = Presenter().see(end, 0.0)
         assert [type(record) for record in found] == [ProgressReported, RunEnded, FirstFailure]
         assert found[1].text == "run run-1 failed after 1m02s: UserError: rank 3 exited with code 1."
-        assert found[2].text == "  first failure rank 3\n  advice        Look at the error."
+        assert (
+            found[2].text
+            == "  first failure rank 3\n  advice        Look at the error.\n  see           stepset failures UserError"
+        )
 
     def test_is_presented_once_across_processes(self) -> None:
         first, end = Presenter(), RUNNING.with_(phase=Phase.SUCCEEDED, finished=110.0)
@@ -75,6 +79,16 @@ class TestEnd:
         assert first.see(end, 1.0) == []
         # Pods and controllers may report different times.
         assert resumed(first).see(end.with_(finished=111.0), 0.0) == []
+
+    @pytest.mark.parametrize("backend", ["kubernetes", "local"])
+    def test_of_a_cancelled_run_refers_to_its_logs_only_if_they_remain(self, backend: str) -> None:
+        presenter = Presenter()
+        assert not presenter.shows(LogLine("rank 0", "stopped", aftermath=True))
+        failure = Failure(FailureKind.CANCELLED, "the run was cancelled: its JobSet was deleted.", "")
+        end = RUNNING.with_(backend=backend, phase=Phase.FAILED, failure=failure)
+        (omitted,) = [record.text for record in presenter.see(end, 0.0) if isinstance(record, LinesOmitted)]
+        assert ("stepset logs" in omitted) is (backend == "local")
+        assert ("the logs were deleted with the pods of the run" in omitted) is (backend == "kubernetes")
 
     def test_without_a_failure_states_that_the_reason_is_unknown(self) -> None:
         for phase, words in (
@@ -106,6 +120,8 @@ class TestNotes:
     def test_are_presented_once(self) -> None:
         presenter = Presenter()
         assert presenter.note("few cores") == [Note("few cores", "warning")]
+        resuming = "resuming from /ckpt/last.pt, written 14:46"
+        assert presenter.note(resuming) == [Note(resuming, "info")]
         assert presenter.note("few cores") == []
         assert resumed(presenter).note("few cores") == []
 
@@ -177,15 +193,55 @@ class TestStartingRanks:
 
 
 class TestHeldUp:
-    def test_is_presented_once_for_each_pod_ignoring_numbers(self) -> None:
+    def test_is_presented_once_for_each_cause_ignoring_pods_and_numbers(self) -> None:
         presenter = Presenter()
-        changes = (no_room("a", 1), no_room("a", 2), PENDING, no_room("a", 1), no_room("b", 2))
+        changes = (no_room("a", 1), no_room("a", 2), PENDING, no_room("b and 1 more", 1), no_room("b", 12))
         found = [each for status in changes for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
         assert [each.text for each in found] == [
             "trouble: Unschedulable: no room for pod a: 1 Insufficient cpu. Request less.",
-            "trouble: Unschedulable: no room for pod b: 2 Insufficient cpu. Request less.",
         ]
         assert {each.level for each in found} == {"warning"}
+
+    def test_is_presented_again_in_another_attempt(self) -> None:
+        presenter = Presenter()
+        changes = (no_room("a", 1), no_room("b", 1).with_(attempt=1), no_room("c", 1).with_(attempt=1))
+        found = [each for status in changes for each in presenter.see(status, 0.0) if isinstance(each, HeldUp)]
+        assert len(found) == 2
+
+    @pytest.mark.parametrize(
+        ("first", "second", "same"),
+        [
+            (
+                'Job run-node-0 cannot create its objects: pods "run-node-0-1-tw5s6" is forbidden: exceeded quota: few',
+                'Job run-node-0 cannot create its objects: pods "run-node-0-1-cp7lc" is forbidden: exceeded quota: few',
+                True,
+            ),
+            (
+                'pod run-node-0-0-w4t8f on node-b cannot get the image: ErrImagePull: failed to resolve "r/train:1"',
+                "pod run-node-0-1-bd4fv on node-a and 3 more cannot get the image: ImagePullBackOff: Back-off pulling"
+                ' image "r/train:1": ErrImagePull: failed to resolve "r/train:1"',
+                True,
+            ),
+            (
+                "pod a on b: back-off 40s restarting failed container",
+                "pod a on b: back-off 1m20s restarting failed container",
+                True,
+            ),
+            (
+                'pod a on b cannot be started: secret "hub" not found',
+                'pod a on b cannot be started: secret "key" not found',
+                False,
+            ),
+            (
+                "node gpu-1 does not answer; pod a on gpu-1 may be lost.",
+                "node gpu-2 does not answer; pod b on gpu-2 may be lost.",
+                False,
+            ),
+        ],
+        ids=["creation", "image", "back-off", "another-secret", "another-node"],
+    )
+    def test_has_the_cause_of_a_problem_that_affects_other_pods(self, first: str, second: str, same: bool) -> None:
+        assert (cause_of(first) == cause_of(second)) is same
 
     def test_is_not_presented_again_by_another_process(self) -> None:
         presenter = Presenter()
@@ -195,7 +251,7 @@ class TestHeldUp:
     def test_remembers_a_limited_number_of_reasons(self) -> None:
         presenter = Presenter()
         for number in range(1000):
-            presenter.see(no_room("a" * number, 1), 0.0)
+            presenter.see(no_room("a", 1).with_(attempt=number), 0.0)
         assert len(presenter.presented["waiting"]) <= 50
 
     def test_is_none_once_the_run_is_over(self) -> None:
@@ -215,10 +271,19 @@ class TestPositionInAQueue:
     def test_is_presented_when_it_changes(self) -> None:
         presenter, why = Presenter(), "insufficient quota for cpu, 2 more needed"
         assert self.seen(presenter, queued(3), queued(3), queued(2), queued(3)) == [
-            f"queued: the run waits in queue team at position {position}: {why}" for position in (3, 2, 3)
+            f"queued: the run waits in queue team at position 3: {why}",
+            "queued: now at position 2 in queue team",
+            "queued: now at position 3 in queue team",
         ]
         assert self.seen(resumed(presenter), queued(3)) == []
         assert len(self.seen(resumed(presenter), queued(1))) == 1
+
+    def test_is_presented_once_if_the_queue_can_never_admit_the_run(self) -> None:
+        waits = [
+            PENDING.with_(reason="Queued", waiting=Waiting("team", "Inadmissible", "no such queue", each, "create it"))
+            for each in (None, 1, 2)
+        ]
+        assert len(self.seen(Presenter(), *waits)) == 1
 
     def test_is_presented_without_a_reason_if_the_queue_reports_none(self) -> None:
         assert self.seen(Presenter(), queued(2, "")) == ["queued: the run waits in queue team at position 2"]
@@ -262,6 +327,13 @@ class TestLinesAfterTheFirstFailure:
         presenter.shows(self.LINE)
         (omitted, *_) = resumed(presenter).see(RUNNING.with_(phase=Phase.FAILED), 0.0)
         assert omitted.text.startswith("omitted after the first failure: 1 line of ")
+
+    @pytest.mark.parametrize("kind", [FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED])
+    def test_are_counted_as_lines_while_the_run_was_stopped_if_no_rank_had_failed(self, kind: FailureKind) -> None:
+        presenter = Presenter()
+        presenter.shows(self.LINE)
+        ended = RUNNING.with_(phase=Phase.FAILED, failure=Failure(kind, "the run was cancelled.", ""))
+        assert presenter.see(ended, 0.0)[0].text.startswith("omitted while the run was stopped: 1 line of ")
 
     def test_are_shown_if_verbose(self) -> None:
         assert Presenter(verbose=True).shows(self.LINE)

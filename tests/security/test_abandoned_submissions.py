@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -243,6 +244,41 @@ def test_a_secret_that_exists_before_the_run_is_not_used_and_the_run_does_not_st
     requests = asyncio.run(run())
     assert not [path for method, path in requests if "/secrets/" in path]
     assert ("DELETE", PATH) in requests
+
+
+@pytest.mark.parametrize(
+    ("owners", "requests"),
+    [
+        ([{"uid": "u"}], ["POST", "GET"]),
+        ([{"uid": "earlier"}], ["POST", "GET", "DELETE", "POST"]),
+        ([], ["POST", "GET"]),
+    ],
+    ids=["of another submission of the run", "of an earlier run of the name", "planted"],
+)
+def test_a_config_map_that_exists_before_the_first_submission(
+    owners: list[dict[str, str]], requests: list[str]
+) -> None:
+    existing = {"name": "run-agent", "uid": "existing", "labels": {RUN: "run"}, "ownerReferences": owners}
+    deleted = False
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        nonlocal deleted
+        if "/configmaps" not in path:
+            return 201, half_submitted()
+        deleted = deleted or method == "DELETE"
+        if method == "POST" and not deleted:
+            return 409, {"kind": "Status", "reason": "AlreadyExists", "message": "exists", "code": 409}
+        return 200, {"kind": "ConfigMap", "metadata": existing if method != "POST" else {**existing, "uid": "own"}}
+
+    async def run() -> list[str]:
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            job = request(run="run", framework="torch", num_nodes=2)
+            refused = pytest.raises(BadInputError, match=r"^name: ConfigMap run-agent exists, and a pod")
+            with nullcontext() if owners else refused:
+                await submit(NamespacedClient(client, "ns"), job, "jobset")
+            return [method for method, path, _ in server.requests if "/configmaps" in path]
+
+    assert asyncio.run(run())[: len(requests)] == requests
 
 
 def test_a_refusal_of_a_companion_deletes_only_what_this_submission_has_created() -> None:

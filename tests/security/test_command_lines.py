@@ -23,10 +23,12 @@ COMMAND = build()
 
 def run(argv: list[str]) -> tuple[int, str]:
     """Runs a command in this process; returns its exit code and its errors."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    errors = io.BytesIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(errors, "utf-8")
     with redirect_stdout(out), redirect_stderr(err):
         code = call(COMMAND, argv)
-    return code, err.getvalue()
+    err.flush()
+    return code, errors.getvalue().decode()
 
 
 def check(argv: list[str]) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from stepset.backends.local.gang import MOST_RANKS
 from stepset.watch.agent_events import read_events
 from tests.cli.conftest import STEPSET
+from tests.fuzzing import FUZZED
 
 FORGED = [
     {"event": "exited", "rank": 0, "exit_code": [1], "signal": {}, "at": "x"},
@@ -51,14 +52,16 @@ def test_a_run_with_forged_events_ends_with_its_own_error_and_can_be_listed(tmp_
     assert [rank["rank"] for rank in listed["ranks"]] == [0]
 
 
+LONG = st.just(10_000).map("x".__mul__)  # Hypothesis warns of a strategy whose repr contains a long text
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just("x" * 10_000),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | LONG,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
 FIELDS = ("rank", "exit_code", "signal", "pid", "at", "error", "kind", "missing", "other")
 
 
+@FUZZED
 @given(st.lists(st.fixed_dictionaries({"event": st.text()}, optional=dict.fromkeys(FIELDS, JSON)), max_size=3))
 def test_any_event_has_values_of_the_expected_types(events: list[dict[str, Any]]) -> None:
     for event in read_events(events, MOST_RANKS):

@@ -97,6 +97,67 @@ def test_pods_that_claim_the_workload_do_not_end_it_while_its_controller_disagre
         assert status(objects) == before
 
 
+OUTSIDE = {
+    "jobset_succeeds": ("forged", 7),
+    "trainjob_succeeds": ("forged", 7),
+    "job_succeeds": ("forged", 7),
+    "statefulset_succeeds": ("run-7", 7),
+}
+"""The name and the index of a pod that the controller of a run with two pods does not create."""
+ORDINALS = ("run-99999999999", "run-00", "run-1x", "run-٧")
+"""Names of pods that the controller of a StatefulSet may count, but does not create."""
+
+
+def outside(pod: Object, uid: str, name: str, index: int, status: Object | None = None) -> Object:
+    """A pod that names the real controller. Its name and its index are chosen by its creator."""
+    each = succeeded(pod, uid)
+    places = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
+    marks = {key: str(index) for key in places if key in pod["metadata"]["labels"]}
+    labels, annotations = {**pod["metadata"]["labels"], **marks}, dict.fromkeys(places[:1], str(index))
+    each["metadata"] = {**each["metadata"], "name": name, "labels": labels, "annotations": annotations}
+    return {**each, "status": status or each["status"]}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_pod_outside_the_planned_places_changes_nothing(name: str) -> None:
+    objects, changes = running(name)
+    before = status(objects)
+    pod = next(change.object for change in reversed(changes) if change.object["kind"] == "Pod")
+    assert not objects.see(Change("ADDED", outside(dict(pod), "uid", *OUTSIDE[name])))
+    assert (status(objects), objects.owns("uid")) == (before, False)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("name", ORDINALS)
+def test_a_counted_pod_with_an_ordinal_of_another_form_changes_nothing(name: str, code: int) -> None:
+    """The controller never deletes a pod with an ordinal above 32 bits, and status.replicas counts it."""
+    objects, changes = running("statefulset_succeeds")
+    pod, stateful_set = (
+        next(change.object for change in reversed(changes) if change.object["kind"] == kind)
+        for kind in ("Pod", "StatefulSet")
+    )
+    objects.see(Change("MODIFIED", {**stateful_set, "status": {**stateful_set["status"], "replicas": 4}}))
+    before = status(objects)
+    ended = {"exitCode": code, "message": json.dumps({"forged": True}), "finishedAt": "2026-11-21T04:00:05Z"}
+    row = {"ready": True, "restartCount": 1, "lastState": {"terminated": ended}, "state": {"running": {}}}
+    rows = [{**each, **row} for each in pod["status"]["containerStatuses"]]
+    for index in (0, 1, 7):
+        each = outside(dict(pod), f"uid-{index}", name, index, {**pod["status"], "containerStatuses": rows})
+        objects.see(Change("ADDED", each))
+        assert (status(objects), objects.owns(f"uid-{index}")) == (before, False)
+
+
+def test_a_statefulset_that_was_scaled_to_zero_keeps_its_places() -> None:
+    objects, changes = running("statefulset_succeeds")
+    stateful_set = next(c.object for c in reversed(changes) if c.object["kind"] == "StatefulSet")
+    pods = [pod.name for pod in objects.pods]
+    objects.see(Change("MODIFIED", {**stateful_set, "spec": {**stateful_set["spec"], "replicas": 0}}))
+    for change in changes:
+        if change.object["kind"] == "Pod":
+            objects.see(Change("MODIFIED", change.object))
+    assert [pod.name for pod in objects.pods] == pods == ["run-0", "run-1"]
+
+
 @pytest.mark.parametrize("name", ["jobset_succeeds", "trainjob_succeeds"])
 def test_deleted_pods_that_claimed_the_place_of_another_are_no_restarts(name: str) -> None:
     """The Job's controller deletes them."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stepset.backends.local.liveness import PROCESSES_FILE, SUPERVISOR_FILE
 from stepset.backends.local.logs.files import copy_lines, read_lines
 from stepset.backends.local.processes import pid_space
-from stepset.backends.local.store import RunStore
+from stepset.backends.local.runs.store import RunStore
 from stepset.backends.prune import PruneRule
 from stepset.errors import StepsetError
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus

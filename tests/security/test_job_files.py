@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ TEXTS = {
     "many nodes": "command: [true]\nframework: mpi\nnum_nodes: 2147483647",
     "many replicas": "command: [true]\nroles: [{name: a, command: [b], replicas: 2147483647}]",
     "long quantity": f"command: [true]\nresources_per_node: {{cpu: '{'9' * 16_000}'}}",
+    "long seconds": f"command: [true]\ndeadline: '{'9' * 4400}'",
+    "long duration": f"command: [true]\ndeadline: {'9' * 4400}d1s",
     "long value": f"command: [true]\nnum_nodes: {'x' * 1_000_000}",
     "binary": "\x00\x01",
     "too large": "a: " + "x" * 5_000_000,
@@ -43,6 +46,7 @@ def test_a_hostile_job_file_gives_short_errors(tmp_path: Path, name: str) -> Non
     done = subprocess.run([STEPSET, "validate", path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
+    assert "int_max_str_digits" not in done.stderr
     assert all(len(line) < 1000 for line in done.stderr.splitlines())
 
 
@@ -70,6 +74,52 @@ def nested(levels: int) -> dict[str, Any]:
 def test_a_deep_mapping_is_an_error_or_a_job(field: str) -> None:
     with suppress(stepset.BadInputError):
         stepset.render({"command": ["true"], "image": "a:1", field: nested(5000)})
+
+
+def role_rows(count: int, *, chained: bool) -> list[dict[str, Any]]:
+    """Returns roles that start together, or roles of which each waits for the role before it."""
+    roles = [{"name": f"r{index}", "command": ["a"]} for index in range(count)]
+    if not chained:
+        return roles
+    waits = [{}, *({"after": [role["name"]]} for role in roles)]
+    return [{**role, "before": True, **after} for role, after in zip(roles, waits, strict=False)]
+
+
+def calls_of_render(target: str, fields: dict[str, Any]) -> int:
+    """Returns the number of calls of Python functions, and of steps of generators, in `render`."""
+    found = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal found
+        found += event == "call"
+
+    sys.setprofile(count)
+    try:
+        stepset.render(fields, target=target)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+COSTS: dict[str, tuple[str, bool, dict[str, Any]]] = {
+    "jobset": ("jobset", False, {}),
+    "trainjob": ("trainjob", False, {}),
+    "volcano": ("volcano", False, {}),
+    "chain": ("jobset", True, {"scheduling": {"gang": "coscheduling"}}),
+    "topology": ("trainjob", False, {"scheduling": {"topology": {"exclusive": "rack"}}}),
+    "template": ("jobset", False, {"pod_template": {"containers": [{"name": "node", "tty": True}]}}),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_work_of_render_is_proportional_to_the_number_of_roles(name: str) -> None:
+    target, chained, more = COSTS[name]
+    few, many = (
+        {"name": "a", "command": ["a"], "image": "a:1", "roles": role_rows(count, chained=chained), **more}
+        for count in (100, 400)
+    )
+    calls_of_render(target, few)  # imports modules, and fills caches
+    assert calls_of_render(target, many) < 5 * calls_of_render(target, few)
 
 
 TEXT = st.text(st.sampled_from("ab:{}[]&*!|>-'\"#,? \n\t\\0e9"), max_size=200)

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,19 @@ MPI_RANK = """
     from mpi4py import MPI
     MPI.COMM_WORLD.Barrier()
     Path(f"up-{MPI.COMM_WORLD.rank}").touch()
+    while not Path("end").exists():
+        time.sleep(0.1)
+"""
+JAX_RANK = """
+    import os, time
+    from pathlib import Path
+    import jax
+    from jax.experimental import multihost_utils
+    names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    size, rank = (int(os.environ[name]) for name in names)
+    jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], size, rank, cluster_detection_method="deactivate")
+    multihost_utils.sync_global_devices("up")
+    Path(f"up-{rank}").touch()
     while not Path("end").exists():
         time.sleep(0.1)
 """
@@ -112,13 +126,11 @@ def other_host() -> Iterator[OtherHost]:
             subprocess.run(["ip", *command.split()], capture_output=True, check=False)
 
 
-@pytest.fixture
-def elastic_run(tmp_path: Path) -> Iterator[LocalHandle]:
-    """A torch run of two nodes that meet by c10d, all ranks of which are up."""
-    pytest.importorskip("torch")
-    (tmp_path / "train.py").write_text(re.sub(r"(?m)^    ", "", RANK))
-    elastic = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
-    job = parse_job({"name": "job", "framework": elastic, "num_nodes": 2, "procs_per_node": 1, "script": "train.py"})
+@contextmanager
+def run_of_two_nodes(tmp_path: Path, script: str, **fields: Any) -> Iterator[LocalHandle]:
+    """A run of `script`, all ranks of which are up."""
+    (tmp_path / "train.py").write_text(re.sub(r"(?m)^    ", "", script))
+    job = parse_job({"name": "job", "num_nodes": 2, "script": "train.py", **fields})
     run = LocalBackend(tmp_path / "home", grace=1.0).start(RunRequest(job, read_sources(job, tmp_path)))
     try:
         until(lambda: all((tmp_path / f"up-{rank}").exists() for rank in (0, 1)), seconds=60)
@@ -129,6 +141,15 @@ def elastic_run(tmp_path: Path) -> Iterator[LocalHandle]:
         run.wait()
 
 
+@pytest.fixture
+def elastic_run(tmp_path: Path) -> Iterator[LocalHandle]:
+    """A torch run of two nodes that meet by c10d, all ranks of which are up."""
+    pytest.importorskip("torch")
+    elastic = {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}
+    with run_of_two_nodes(tmp_path, RANK, framework=elastic, procs_per_node=1) as run:
+        yield run
+
+
 @pytest.mark.frameworks
 def test_no_port_of_a_run_is_reachable_from_another_host(
     elastic_run: LocalHandle, other_host: OtherHost, tmp_path: Path
@@ -136,6 +157,15 @@ def test_no_port_of_a_run_is_reachable_from_another_host(
     ports = listening_ports(tmp_path)
     assert len(ports) >= 3  # the rendezvous, the ranks' store, a pair of gloo for each rank
     assert [port for port in ports if other_host.reaches(port)] == []
+
+
+@pytest.mark.frameworks
+def test_no_port_of_jax_is_reachable_from_another_host(other_host: OtherHost, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    with run_of_two_nodes(tmp_path, JAX_RANK, framework="jax", env={"JAX_PLATFORMS": "cpu"}):
+        ports = listening_ports(tmp_path)
+        assert len(ports) == 3  # the coordinator, and a port of gloo for each process
+        assert [port for port in ports if other_host.reaches(port)] == []
 
 
 @pytest.mark.parametrize("mpirun", ["mpirun.openmpi", f"{OPENMPI_5}/bin/mpirun"], ids=["4", "5"])
@@ -210,6 +240,42 @@ for address in (("127.0.0.1", int(sys.argv[2])), (sys.argv[3], int(sys.argv[4]))
     finally:
         server.kill()
         server.communicate()
+
+
+def test_a_socket_of_mptcp_listens_at_this_machine_only(other_host: OtherHost) -> None:
+    """Go programs, such as many servers of metrics, listen with MPTCP by default; such sockets accept no filter."""
+    code = """
+import socket, sys
+try:
+    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+except OSError:
+    sys.exit("no MPTCP")
+server.bind(("", 0))
+server.listen(1)
+socket.create_connection(("127.0.0.1", server.getsockname()[1]), 5).close()
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+    if not confinement().guard:
+        pytest.skip("this system cannot confine ports, or this process is confined already")
+    problems: list[str] = []
+    guard = Guard(sys.executable, problems.append)
+    process = subprocess.Popen(
+        guard.command([sys.executable, "-c", code]),
+        pass_fds=(guard.descriptor,),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    port = process.stdout.readline().strip()
+    reached = bool(port) and other_host.reaches(int(port))
+    _, errors = process.communicate("")
+    guard.close()
+    if "no MPTCP" in errors:
+        pytest.skip("this kernel has no MPTCP")
+    assert (errors, problems, reached) == ("", [], False)
 
 
 def test_a_run_inside_a_run_is_confined_by_the_outer_one() -> None:

@@ -9,12 +9,17 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
+from stepset.backends.local.launch import LocalHandle
 from stepset.backends.local.net import scratch_directory
+from stepset.backends.local.runs.store import RunStore
 from stepset.errors import InfrastructureError
+from stepset.run_status import Phase, RunStatus
+from stepset.spec import parse_job
 from tests.cli.conftest import STEPSET
 
 pytestmark = pytest.mark.local
@@ -129,6 +134,32 @@ def test_a_log_that_is_no_regular_file_is_one_error(tmp_path: Path, kind: str) -
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
 
 
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link"])
+def test_what_a_training_puts_in_place_of_the_file_of_requests_is_no_request(tmp_path: Path, kind: str) -> None:
+    status = RunStatus("a", "a", "local", Phase.RUNNING, created=time.time())
+    run, lock = RunStore(tmp_path / "home").create(status, parse_job({"command": ["true"]}))
+    place = run.path / "cancel"
+    if kind == "fifo":
+        os.mkfifo(place)
+    elif kind == "directory":
+        place.mkdir()
+    else:
+        place.symlink_to(__file__)
+    assert run.cancel_requests() == 0
+    done = stepset(tmp_path / "home", "cancel", "a")
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+    os.close(lock)
+
+
+def test_a_large_file_of_requests_needs_no_memory(tmp_path: Path) -> None:
+    status = RunStatus("a", "a", "local", Phase.RUNNING, created=time.time())
+    run, lock = RunStore(tmp_path / "home").create(status, parse_job({"command": ["true"]}))
+    with (run.path / "cancel").open("wb") as file:
+        file.truncate(1 << 24)
+    assert LocalHandle(run).cancel_requests() == ["", ""]
+    os.close(lock)
+
+
 @ROOT
 @pytest.mark.parametrize("exists", [True, False])
 def test_root_by_sudo_leaves_nothing_in_the_directory_of_the_user(tmp_path: Path, exists: bool) -> None:
@@ -144,6 +175,17 @@ def test_root_by_sudo_leaves_nothing_in_the_directory_of_the_user(tmp_path: Path
 
 
 @ROOT
+def test_root_by_sudo_uses_no_directory_of_root_inside_one_of_the_user(tmp_path: Path) -> None:
+    """The user could rename the directory of root, and put another one in its place."""
+    home = tmp_path / "home" / "state"
+    (home / "runs").mkdir(parents=True)
+    os.chown(tmp_path / "home", OTHER, OTHER)
+    done = stepset(home, "run", "--command", "--", "true", SUDO_UID=str(OTHER))
+    assert (done.returncode, list((home / "runs").iterdir())) == (3, []), done.stderr
+    assert "sudo -H" in done.stderr
+
+
+@ROOT
 def test_a_run_by_sudo_in_a_directory_of_root_is_private(tmp_path: Path) -> None:
     done = stepset(tmp_path / "home", "run", "--command", "--", "true", SUDO_UID=str(OTHER))
     assert done.returncode == 0, done.stderr
@@ -156,7 +198,7 @@ def test_a_run_by_sudo_in_a_directory_of_root_is_private(tmp_path: Path) -> None
 def test_a_directory_of_another_user_is_refused() -> None:
     as_other = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"]
     program = (
-        "from pathlib import Path; import sys; from stepset.backends.local.store import RunStore\n"
+        "from pathlib import Path; import sys; from stepset.backends.local.runs.store import RunStore\n"
         "from stepset.run_status import RunStatus; from stepset.spec import parse_job\n"
         "status = RunStatus(name='a', job='a', backend='local')\n"
         "RunStore(Path(sys.argv[1])).create(status, parse_job({'command': ['true']}))\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -44,6 +46,25 @@ def forms(value: str) -> list[str]:
         quote_plus(value, safe=""),
         base64.b64encode(encoded).decode().rstrip("="),
         base64.urlsafe_b64encode(encoded).decode().rstrip("="),
+        *(forms_of_line(value) if len(value.splitlines()) == 1 else ()),
+    ]
+
+
+def forms_of_line(value: str) -> list[str]:
+    """How programs print a value in URLs, in markup, in the JSON of Go, and as bytes in Python."""
+    return [
+        quote(value),
+        re.sub("%..", lambda found: found.group().lower(), quote(value, safe="")),
+        quote(value, safe=" +"),  # sqlalchemy.engine.URL
+        quote(value, safe="!'()*"),  # encodeURIComponent
+        quote(value, safe="$&+,;="),  # net/url.UserPassword
+        quote(value, safe="!#$%&'()*+,/:;=?@[]~"),  # requests.utils.requote_uri
+        html.escape(value),
+        html.escape(value, quote=False),
+        escape(value),
+        json.dumps(value)[1:-1].replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),
+        ascii(value)[1:-1],
+        repr(value.encode())[2:-1],
     ]
 
 

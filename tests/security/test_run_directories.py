@@ -39,7 +39,9 @@ def test_directories_are_their_owners_only_whatever_the_umask(home: Path) -> Non
     assert set(modes(home).values()) == {0o700}
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device", "nested", "huge number", "wrong type", "time", "link", "directory"])
+@pytest.mark.parametrize(
+    "kind", ["fifo", "device", "nested", "huge number", "wrong type", "time", "link", "directory", "path", "name"]
+)
 def test_a_bad_state_hides_no_other_run_and_never_blocks(home: Path, kind: str) -> None:
     (only,) = (home / "runs").iterdir()
     bad = home / "runs" / "bad"
@@ -51,6 +53,8 @@ def test_a_bad_state_hides_no_other_run_and_never_blocks(home: Path, kind: str) 
         "huge number": json.dumps({**data, "attempt": 0}).replace('"attempt": 0', f'"attempt": {"9" * 5000}'),
         "wrong type": json.dumps({**data, "ranks": 7}),
         "time": json.dumps({**data, "created": 1e308}),
+        "path": json.dumps({**data, "name": "../../outside"}),
+        "name": json.dumps({**data, "job": "other", "created": 4e9}),  # the name of the good run
     }
     if kind == "fifo":
         os.mkfifo(state)
@@ -64,6 +68,8 @@ def test_a_bad_state_hides_no_other_run_and_never_blocks(home: Path, kind: str) 
         state.write_text(texts[kind])
     listed = stepset(home, "list", "-o", "json")
     assert (listed.returncode, [run["name"] for run in json.loads(listed.stdout)["items"]]) == (0, [only.name])
+    assert len(listed.stderr.splitlines()) == 1
+    assert str(state) in listed.stderr
     status = stepset(home, "status", "bad")
     assert status.returncode == 3
     assert "Traceback" not in status.stderr and len(status.stderr.splitlines()) == 1

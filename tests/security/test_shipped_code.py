@@ -315,4 +315,4 @@ class TestHugeDirectories:
             r"the largest files are a\.bin \(900000 bytes\), b\.bin \(800000 bytes\), lib/c\.bin \(700000 bytes\);"
         )
         with pytest.raises(BadInputError, match=rf"{expected} `stepset explain --files` lists all; add data to"):
-            read(code.parent)
+            read(code.parent).check_shippable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RANKS, RUN, VERDICT
+from stepset.watch.bounded_json import parse_json
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import read_event
 from stepset.watch.cluster.message import read_termination_message
@@ -20,12 +22,13 @@ from stepset.watch.cluster.ownership import UnreadableObjectError
 from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from stepset.watch.cluster.verdict import parse_verdict
+from stepset.watch.cluster.verdict import parse_verdict, verdict_text
 from stepset.watch.cluster.workload import read_ranks, read_workload
 from tests.fuzzing import FUZZED
 from tests.watch.cluster.streams import NAMES, stream
 
-HUGE = ("9" * 4301, "2147483647", "9" * 63, "-1", "1e308", "²", "", "[" * 5000, "0001-01-01T00:00:00Z")
+TIMES = ("0001-01-01T00:00:00Z", "3058-10-26T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00")
+HUGE = ("9" * 4301, "2147483647", "9" * 63, "-1", "1e308", "²", "", "[" * 5000, *TIMES)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(HUGE),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -65,7 +68,19 @@ def test_a_run_with_an_altered_object_has_a_state(case: tuple[list[Change], int,
             objects.see(Change(change.verb, found) if number == place else change)
         except UnreadableObjectError:
             assert number == place
-    json.dumps(status_of(objects, Reports(), 2e9).to_dict())
+    assert RunStatus.from_dict(json.loads(json.dumps(status_of(objects, Reports(), 2e9).to_dict())))
+
+
+@pytest.mark.parametrize("field", ["creationTimestamp", "finishedAt", "startedAt"])
+@pytest.mark.parametrize("at", TIMES)
+def test_a_status_with_any_time_is_stored_and_read(field: str, at: str) -> None:
+    objects = RunObjects("run")
+    for change in stream("jobset_succeeds"):
+        words = re.sub(rf'"{field}": "[^"]+"', f'"{field}": "{at}"', json.dumps(change.object))
+        objects.see(Change(change.verb, json.loads(words)))
+    status = status_of(objects, Reports(), 2e9)
+    assert status.phase is Phase.SUCCEEDED
+    assert parse_verdict(verdict_text(status))
 
 
 @FUZZED
@@ -129,3 +144,19 @@ def test_an_invalid_annotation_of_the_workload_is_reported_once_and_ignored() ->
     assert status_of(objects, Reports(), 0.0).notes == tuple(
         f"annotation {name} of JobSet run is invalid; it is ignored" for name in (RANKS, VERDICT)
     )
+
+
+@pytest.mark.parametrize(
+    "data",
+    ['{"\\ud800": ["\\udfff", 1]}', '{"\ud800": ["\udfff", 1]}', b'{"\xed\xa0\x80": ["\xed\xbf\xbf", 1]}'],
+    ids=["escaped", "of undecodable bytes", "encoded"],
+)
+def test_lone_surrogates_of_json_become_characters_that_every_encoding_has(data: str | bytes) -> None:
+    assert json.dumps(parse_json(data), ensure_ascii=False).encode() == '{"\ufffd": ["\ufffd", 1]}'.encode()
+
+
+@FUZZED
+@given(JSON)
+def test_json_without_surrogates_is_unchanged(value: object) -> None:
+    text = json.dumps(value)
+    assert repr(parse_json(text)) == repr(json.loads(text)) or "\\ud" in text

@@ -33,8 +33,8 @@ def test_the_kfp_component_has_the_common_default() -> None:
 def test_the_pages_state_the_common_default() -> None:
     short = format_duration(STARTUP_TIMEOUT)
     rows = {
-        "docs/cli.md": f"| fail the run if not all of its pods run after this time; default: {short} |",
-        "docs/kubernetes.md": f"`--startup-timeout` ({STARTUP_TIMEOUT // 60} minutes)",
+        "docs/cli.md": f"| end the run as failed if not all pods are running within this time; default: {short} |",
+        "docs/kubernetes.md": f"`--startup-timeout` (default: {STARTUP_TIMEOUT // 60} minutes)",
         "docs/airflow.md": f"| `admission_timeout`, `startup_timeout` | none, {STARTUP_TIMEOUT} seconds |",
         "docs/kfp.md": f"| `admission_timeout`, `startup_timeout` | none, {STARTUP_TIMEOUT} s |",
     }

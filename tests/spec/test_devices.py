@@ -26,6 +26,7 @@ def devices(given: dict[str, Any], **job: Any) -> Devices:
         "gpu.intel.com/i915",
         "gpu.intel.com/xe",
         "example.com/GPU",
+        "example.com/compute-gpu",
         "nvidia.com/mig-1g.5gb",
         "nvidia.com/mig-1g.10gb.me",
         "habana.ai/gaudi",
@@ -67,10 +68,31 @@ def test_each_device_gets_a_process(name: str) -> None:
         "gpu.intel.com/tiles",
         "gpu.intel.com/millicores",
         "nvidia.com/priority",
+        "qat.intel.com/generic",
+        "devices.kubevirt.io/kvm",
+        "github.com/fuse",
+        "openshift.io/mlxnics",
+        "intel.com/intel_sriov_netdevice",
+        "nvidia.com/hostdev",
+        "mellanox.com/ib1",
     ],
 )
 def test_other_resources_do_not_count(name: str) -> None:
     assert devices({"limits": {name: "4Mi" if name in ("memory", "ephemeral-storage") else 4}}) == Devices()
+
+
+@pytest.mark.parametrize(
+    "name", ["furiosa.ai/rngd", "qualcomm.com/qaic", "rebellions.ai/ATOM", "deviceclass.resource.kubernetes.io/npu"]
+)
+def test_a_resource_that_may_be_an_accelerator_is_unknown(name: str) -> None:
+    given = {"cpu": 16, "rdma/hca": 1, "nvidia.com/priority": 1, name: 4}
+    assert devices(given) == Devices(unknown=(name,))
+    assert devices({**given, "gpus": 2}).unknown == ()
+
+
+@pytest.mark.parametrize("name", ["example.com/gpu-h100-80gb-hbm3", "example.com/gpu-hbm2e"])
+def test_a_product_name_with_a_version_of_hbm_is_a_device(name: str) -> None:
+    assert devices({"limits": {name: 4}}).processes == 4
 
 
 AMOUNTS = [
@@ -95,6 +117,12 @@ AMOUNTS = [
     "example.com/gpu_mem",
     "example.com/gpumem",
     "example.com/vgpu-cores",
+    "example.com/gpumilli",
+    "example.com/gpu-milli",
+    "alibabacloud.com/gpu-hbm",
+    "example.com/gpu-vram",
+    "example.com/gpu-compute",
+    "gpu.example.com/compute",
 ]
 
 

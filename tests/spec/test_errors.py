@@ -13,6 +13,7 @@ from stepset.spec import parse_job
 ERRORS: list[tuple[dict[str, Any], str]] = [
     # unknown keys
     ({"num_node": 2}, "unknown key 'num_node'; did you mean 'num_nodes'?"),
+    ({"procs": 2}, "unknown key 'procs'; did you mean 'procs_per_node'?"),
     ({"framework": {"kind": "torch", "elastc": {}}}, "framework: unknown key 'elastc'; did you mean 'elastic'?"),
     ({"network": {"prt": 1}}, "network: unknown key 'prt'; did you mean 'port'?"),
     (
@@ -23,14 +24,48 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"env": {"A": {"vale": "1"}}}, "env.A: unknown key 'vale'; did you mean 'value'?"),
     ({"resources_per_node": {"cpus": 1}}, "resources_per_node: unknown key 'cpus'; did you mean 'cpu'?"),
     ({"framework": {"kind": "plain", "launcher": "none"}}, "framework: unknown key 'launcher'; known keys: kind"),
+    *(
+        ({key: 1}, f"unknown key {key!r}; did you mean {meant!r}?")
+        for key, meant in {
+            "tolerations": "scheduling.tolerations",
+            "nodeSelector": "scheduling.node_selector",
+            "node_selector": "scheduling.node_selector",
+            "queue_name": "scheduling.queue_name",
+            "port": "network.port",
+            "max_restarts": "restart.max_restarts",
+            "gpus": "resources_per_node.gpus",
+            "cpu": "resources_per_node.cpu",
+            "volumes": "storage",
+            "launcher": "framework: {kind: torch, launcher: ...}",
+        }.items()
+    ),
+    *(
+        (
+            {key: "a"},
+            f"unknown key {key!r}; it is no field of a job;"
+            " give it to the command, function or operator that starts the run",
+        )
+        for key in ("target", "namespace", "backend", "context")
+    ),
     # framework
+    *(
+        (
+            {"resources_per_node": {"memory": text}},
+            f"resources_per_node.memory: {text!r} is not a Kubernetes quantity; write {right}",
+        )
+        for text, right in {"8GB": "8G or 8Gi", "8g": "8G or 8Gi", "8GiB": "8Gi"}.items()
+    ),
+    (
+        {"framework": {"torch": {"launcher": "none"}}},
+        "framework: 'torch' is a kind; write its options beside it: framework: {kind: torch, ...}",
+    ),
     ({"framework": "pytorch"}, "framework: unknown framework 'pytorch'; did you mean 'torch'?"),
     (
         {"framework": {"launcher": "none"}},
         "framework.kind: is missing; it must be one of torch, torchtune, deepspeed, mpi, mlx, jax, xgboost, plain",
     ),
     ({"framework": 3}, "framework: 3 is not a mapping; write {key: value}"),
-    ({"framework": None}, "framework: None is not a mapping; write {key: value}"),
+    ({"framework": None}, "framework: is null; give a value or leave it out"),
     (
         {"framework": {"kind": "torch", "launcher": "srun"}},
         "framework.launcher: 'srun' is not known; use 'torchrun' or 'none'",
@@ -76,7 +111,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"num_nodes": 2.5}, "num_nodes: 2.5 is not a whole number; give one such as 2"),
     ({"num_nodes": "two"}, "num_nodes: 'two' is not a whole number; give one such as 2"),
     ({"num_nodes": True}, "num_nodes: True is not a whole number; give one such as 2"),
-    ({"num_nodes": None}, "num_nodes: None is not a whole number; give one such as 2"),
+    ({"num_nodes": None}, "num_nodes: is null; give a value or leave it out"),
     ({"num_nodes": float("inf")}, "num_nodes: inf is not a whole number; give one such as 2"),
     ({"network": {"port": 70000}}, "network.port: 70000 is too large; give 65535 or less"),
     ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
@@ -97,7 +132,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"image": ""}, "image: is empty; give a value or leave it out"),
     ({"args": "--epochs 3"}, 'args: \'--epochs 3\' is text, not a list; write ["--epochs", "3"]'),
     ({"args": [True]}, 'args.0: true is not text; write "true"'),
-    ({"args": None}, "args: None is not a list; write [..]"),
+    ({"args": None}, "args: is null; give a value or leave it out"),
     ({"labels": {"a": 1}}, 'labels.a: 1 is not text; write "1"'),
     ({"labels": []}, "labels: [] is not a mapping; write {key: value}"),
     ({"roles": {"m": {}}}, "roles: {'m': {}} is not a list; write [..]"),
@@ -146,7 +181,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     # environment
     ({"env": {"A B": "1"}}, "env: 'A B' is not a variable name; use letters, digits, '_', '-' and '.'"),
     ({"env": {"A\n": "1"}}, "env: 'A\\n' is not a variable name; use letters, digits, '_', '-' and '.'"),
-    ({"env": {"1A": "1"}}, "env: '1A' is not a variable name; use letters, digits, '_', '-' and '.'"),
+    (
+        {"env": {"1A": "1"}},
+        "env: '1A' is not a variable name; use letters, digits, '_', '-' and '.', and do not begin with a digit",
+    ),
     (
         {"env": {"A": None}},
         'env.A: is null; write "" for an empty text',
@@ -196,12 +234,16 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
             "resources_per_node": {"shm": "4Gi"},
             "pod_template": {"containers": [{"name": "node", "resources": {"limits": {"memory": "2Gi"}}}]},
         },
-        "pod_template.containers.node.resources.shm: 4Gi is more than the memory 2Gi, which includes /dev/shm; lower"
-        " it",
+        "resources_per_node.shm: 4Gi is more than the memory 2Gi, which includes /dev/shm; lower it",
+    ),
+    (
+        {"pod_template": {"spec": {"containers": [{"name": "node", "resources": {"limits": {"gpus": 2}}}]}}},
+        "pod_template.spec.containers.node.resources.limits.gpus: is a short name that only stepset's own fields accept"
+        "; write nvidia.com/gpu",
     ),
     (
         {"resources_per_node": {"memory": "16GB"}},
-        "resources_per_node.memory: '16GB' is not a Kubernetes quantity; write it like 4, 500m or 16Gi",
+        "resources_per_node.memory: '16GB' is not a Kubernetes quantity; write 16G or 16Gi",
     ),
     (
         {"resources_per_node": {"limits": {"cpu": "4 cores"}}},
@@ -252,6 +294,21 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "function: line 2: invalid syntax: 'def f(:'; correct the program",
     ),
     (
+        {"script": None, "function": "code/train.py"},
+        "function: 'code/train.py' is the path of a file; give it as script instead",
+    ),
+    (
+        {"script": None, "function": "digits.train"},
+        "function: 'digits.train' is a name, not the source of a program; to run a module, give its name as module; to"
+        " call a function, write a program that imports and calls it",
+    ),
+    (
+        {"script": None, "function": "digits.train:main"},
+        "function: 'digits.train:main' is a name, not the source of a program; to run a module, give its name as"
+        " module; to call a function, write a program that imports and calls it",
+    ),
+    ({"script": None, "module": "train.py"}, "module: 'train.py' is the path of a file; give it as script instead"),
+    (
         {"script": None, "function": "return 1"},
         "function: line 1: 'return' outside function: 'return 1'; correct the program",
     ),
@@ -259,12 +316,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),
     (
         {"pod_template": {"spec": {"containers": [{"name": "node", "resources": {"limits": {"cpu": "x"}}}]}}},
-        "pod_template.containers.node.resources.limits.cpu: 'x' is not a Kubernetes quantity;"
-        " write it like 4, 500m or 16Gi",
+        "pod_template.spec.containers.node.resources.limits.cpu: 'x' is not a Kubernetes quantity; write it like 4,"
+        " 500m or 16Gi",
     ),
     (
         {"pod_template": {"spec": {"containers": [{"name": "node", "resources": [1]}]}}},
-        "pod_template.containers.node.resources: [1] is not a mapping; write {limits: {...}, requests: {...}}",
+        "pod_template.spec.containers.node.resources: [1] is not a mapping; write {limits: {...}, requests: {...}}",
     ),
 ]
 
@@ -280,6 +337,23 @@ def test_every_unknown_key_is_named_at_once() -> None:
     with pytest.raises(BadInputError) as caught:
         parse_job({"scrpt": "a.py", "num_node": 2})
     assert len(caught.value.problems) == 2
+
+
+def test_unknown_keys_and_problems_of_known_keys_are_reported_together() -> None:
+    given = {"num_nodes": 0, "restart": {"max_restarts": "x"}, "framework": {"kind": "torch", "elastc": {}}}
+    with pytest.raises(BadInputError) as caught:
+        parse_job({"scrpt": "a.py", "xxxx": 1, "yyyy": 2, "env": {"A": {"secret": 1}}, "image": 1, **given})
+    unknown, others, *problems = caught.value.problems
+    assert unknown == "unknown key 'scrpt'; did you mean 'script'?"
+    assert others.startswith("unknown keys 'xxxx', 'yyyy'; known keys: agent, annotations, args, ")
+    assert sorted(problems) == [
+        "env.A.key: is missing; it must be given",
+        'env.A.secret: 1 is not text; write "1"',
+        "framework: unknown key 'elastc'; did you mean 'elastic'?",
+        'image: 1 is not text; write "1"',
+        "num_nodes: 0 is too small; give 1 or more",
+        "restart.max_restarts: 'x' is not a whole number; give one such as 2",
+    ]
 
 
 def test_a_problem_in_a_value_given_once_is_reported_once() -> None:

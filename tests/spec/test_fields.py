@@ -47,6 +47,7 @@ FULL: dict[str, Any] = {
     "script": "train.py",
     "args": ["--epochs", "3"],
     "code": "src",
+    "requirements": ["rich>=13,<15", "einops"],
     "env": {
         "LR": "0.1",
         "HF_TOKEN": {"secret": "hub", "key": "token"},

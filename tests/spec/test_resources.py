@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stepset.errors import BadInputError
 from stepset.spec import parse_job
 from stepset.spec.resources import Resources, cpu_count
 
@@ -29,6 +30,11 @@ def test_requests_and_limits_can_differ() -> None:
 
 def test_gpus_means_nvidia_gpus_in_each_form() -> None:
     assert resources({"requests": {"gpus": 2}, "limits": {"gpus": 2}}) == resources({"gpus": 2})
+
+
+def test_the_error_about_huge_pages_names_the_form_that_accepts_them() -> None:
+    with pytest.raises(BadInputError, match=r"hugepages-2Mi needs the form {requests: {...}, limits: {...}}"):
+        resources({"hugepages-2Mi": "4Mi", "memory": "1Gi"})
 
 
 @pytest.mark.parametrize(
@@ -101,3 +107,28 @@ def test_the_pod_templates_training_container_is_merged_over_by_name(pod_spec: A
 def test_a_pod_template_without_resources_changes_nothing(pod_template: dict[str, Any]) -> None:
     job = parse_job({"script": "a.py", "resources_per_node": {"cpu": 2}, "pod_template": pod_template})
     assert job.node_resources() == job.resources_per_node
+
+
+@pytest.mark.parametrize(
+    ("over", "requests", "limits"),
+    [
+        ({"limits": {"nvidia.com/gpu": None}}, {"cpu": "2", "nvidia.com/gpu": "1"}, {"cpu": "2"}),
+        ({"limits": {"nvidia.com/gpu": None, "cpu": 3}}, {"cpu": "2", "nvidia.com/gpu": "1"}, {"cpu": "3"}),
+        ({"limits": None}, {"cpu": "2", "nvidia.com/gpu": "1"}, {}),
+        ({"requests": None, "limits": {"cpu": 1}}, {}, {"cpu": "1", "nvidia.com/gpu": "1"}),
+        (None, {}, {}),
+        ({"limits": {"absent": None}}, {"cpu": "2", "nvidia.com/gpu": "1"}, {"cpu": "2", "nvidia.com/gpu": "1"}),
+    ],
+)
+def test_null_in_a_pod_template_removes_quantities(
+    over: dict[str, Any] | None, requests: dict[str, str], limits: dict[str, str]
+) -> None:
+    job = parse_job(
+        {
+            "script": "a.py",
+            "resources_per_node": {"cpu": 2, "gpus": 1},
+            "pod_template": {"containers": [{"name": "node", "resources": over}]},
+        }
+    )
+    merged = job.node_resources()
+    assert (merged.requests, merged.limits) == (requests, limits)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from random import Random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -64,41 +63,53 @@ def environments(names: tuple[str, ...] = ODD_NAMES, size: int = 10) -> st.Searc
     )
 
 
-def many_variables(seed: int, count: int = 75) -> dict[str, str]:
-    """Returns many variables in a random order, each with references to some others; enough for one pod."""
-    random = Random(seed)
-    names = [*ODD_NAMES, *(f"V{n}" for n in range(count // 3)), *(f"v.{n}-x" for n in range(count // 3))]
-    random.shuffle(names)
+def many_variables(count: int = 75) -> st.SearchStrategy[dict[str, str]]:
+    """Many variables in any order, each with references to some others; enough for one pod."""
+    names = (*ODD_NAMES, *(f"V{n}" for n in range(count // 3)), *(f"v.{n}-x" for n in range(count // 3)))
     references = [f"$({name})" for name in (*names, *_OTHER_NAMES)]
-    found = {name: "".join(random.choices([*references, *_PIECES * 4], k=random.randrange(5))) for name in names}
-    return {**found, "HOME": f"/{found['HOME']}"}  # runc replaces an empty HOME
+    values = st.lists(st.sampled_from((*references, *_PIECES * 4)), max_size=4).map("".join)
+    return (
+        st.permutations(names)
+        .flatmap(lambda order: st.fixed_dictionaries(dict.fromkeys(order, values)))
+        .map(lambda found: {**found, "HOME": f"/{found['HOME']}"})  # runc replaces an empty HOME
+    )
 
 
-def changed_container(seed: int, env: Mapping[str, str], config_map: str) -> dict[str, Any]:
-    """Returns variables of a `pod_template` that add, override, keep and remove variables of a job, in a random order.
+def rotated(names: Sequence[str]) -> st.SearchStrategy[list[str]]:
+    """The names, from any of them on; a permutation of many names takes many more choices."""
+    return st.integers(0, len(names) - 1).map(lambda first: [*names[first:], *names[:first]])
+
+
+@st.composite
+def changed_containers(
+    draw: st.DrawFn, env: Mapping[str, str], config_map: str, *, every_variable: bool = False
+) -> dict[str, Any]:
+    """Variables of a `pod_template` that add, override, keep and remove variables of a job, in any order.
 
     Args:
-        seed: the choice.
+        draw: draws from a strategy.
         env: the job's variables.
         config_map: the name of a ConfigMap with the key `k`.
+        every_variable: whether to replace all variables of the job.
     """
-    random = Random(f"pod_template {seed}")
-    names = sorted(env.keys() - {"HOME"})
-    chosen = random.sample(names, 12)
-    words = [*(f"$({name})" for name in (*chosen, *random.sample(names, 12), "NEW0", *_OTHER_NAMES)), *_PIECES]
-    sources = [
-        {"fieldRef": {"fieldPath": "metadata.name"}},
-        {"configMapKeyRef": {"name": config_map, "key": "k"}},
-    ]
+    names = draw(rotated([name for name in env if name != "HOME"]))
+    words = [*(f"$({name})" for name in (*names[:24], "NEW0", *_OTHER_NAMES)), *_PIECES]
+    values = st.lists(st.sampled_from(words), min_size=3, max_size=3).map("".join)
+    sources = st.sampled_from(
+        [
+            {"fieldRef": {"fieldPath": "metadata.name"}},
+            {"configMapKeyRef": {"name": config_map, "key": "k"}},
+        ]
+    )
     rows: list[dict[str, Any]] = [
-        *({"name": name, "value": "".join(random.choices(words, k=3))} for name in (*chosen[:5], "NEW0", "new.x-1")),
-        *({"name": name, "valueFrom": source} for name in (chosen[5], "NEW2") for source in random.sample(sources, 1)),
-        *({"name": name, "$patch": "delete"} for name in chosen[6:9]),
-        {"name": chosen[9]},
-        {"name": chosen[10], "value": None},
+        *({"name": name, "value": draw(values)} for name in (*names[:5], "NEW0", "new.x-1")),
+        *({"name": name, "valueFrom": draw(sources)} for name in (names[5], "NEW2")),
+        *({"name": name, "$patch": "delete"} for name in names[6:9]),
+        {"name": names[9]},
+        {"name": names[10], "value": None},
     ]
-    random.shuffle(rows)
-    return {"env": [{"$patch": "replace"}, *rows]} if random.random() < 0.2 else {"env": rows}
+    rows = draw(st.permutations(rows))
+    return {"env": [{"$patch": "replace"}, *rows] if every_variable else rows}
 
 
 def kubelet_env(container: Manifest, fields: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

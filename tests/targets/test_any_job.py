@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from stepset.errors import BadInputError
 from stepset.rendering import make_request
 from stepset.sources import Sources
+from stepset.sources.requirements import job_requirements
 from stepset.spec import TrainingJob
 from stepset.targets.dump import to_json, to_yaml
 from stepset.targets.render import TARGETS, render
@@ -32,7 +33,8 @@ def _request(job: TrainingJob) -> RenderRequest | None:
     script = b"print()\n" if job.script is not None and job.code is None else None
     archive = b"packed" if job.code is not None else None
     try:
-        return make_request(job, Sources(Path("/x"), Path("/x"), script, archive), namespace="ml")
+        sources = Sources(Path("/x"), Path("/x"), script, archive, requirements=job_requirements(job, None))
+        return make_request(job, sources, namespace="ml")
     except BadInputError:
         return None
 

@@ -105,7 +105,7 @@ class TestVariables:
 
 class TestCommandAndImage:
     def test_a_command_replaces_stepsets_agent(self) -> None:
-        group = _group({"command": ["other"]}, command=["python", "train.py"], args=["--a"])
+        group = _group({"command": ["other"]}, command=["torchrun", "train.py"], args=["--a"])
         assert (group.command, group.args, group.agent) == (texts(["other"]), texts(["--a"]), None)
         assert group.command_rule == "set by pod_template; the agent does not run"
 
@@ -121,8 +121,8 @@ class TestCommandAndImage:
         assert "LOCAL_RANK" not in values
 
     def test_arguments_keep_the_command(self) -> None:
-        group = _group({"args": ["--b"]}, command=["python", "train.py"], args=["--a"])
-        assert (group.command, group.args) == (texts(["python", "train.py"]), texts(["--b"]))
+        group = _group({"args": ["--b"]}, command=["torchrun", "train.py"], args=["--a"])
+        assert (group.command, group.args) == (texts(["torchrun", "train.py"]), texts(["--b"]))
         assert group.agent is not None
 
     @pytest.mark.parametrize("nothing", [None, []])

@@ -225,6 +225,7 @@ class TestElastic:
         "framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}},
         "num_nodes": 2,
         "procs_per_node": 1,
+        "env": {"NODE_RANK": "$(STEPSET_NODE_RANK)"},
     }
 
     def test_as_many_as_the_world_needs_are_a_success(self, runs: ClusterNamespace) -> None:

@@ -284,7 +284,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 # A toleration -> the message about it.
 TOLERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": "a b"}, "'a b' is not the key of a taint"),
-    ({"key": "a", "operator": "Nope"}, "operator 'Nope' is not known; use one of Equal, Exists"),
+    ({"key": "a", "operator": "Nope"}, "operator 'Nope' is not known; use one of Equal, Exists, Gt, Lt"),
+    ({"key": "a", "operator": "Gt", "value": "0950"}, "operator Gt compares whole numbers; write value as one"),
+    ({"key": "a", "operator": "Lt"}, "operator Lt compares whole numbers"),
+    ({"key": "a", "operator": "Lt", "value": str(2**63)}, "operator Lt compares whole numbers"),
+    ({"operator": "Gt", "value": "1"}, "has no key"),
     ({"key": "a", "operator": "Exists", "value": "b"}, "operator Exists takes no value; leave out 'b'"),
     ({"key": "a", "value": "b c"}, "'b c' is not the value of a taint"),
     ({"value": "b"}, "has no key: a toleration without a key matches every taint"),

@@ -8,8 +8,8 @@ import pytest
 
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
-from stepset.backends.kubernetes.submit.trial_pods import templates
 from stepset.errors import BadInputError
+from stepset.targets.pod_templates import templates_of
 from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import of_kind, rendered, request
@@ -38,7 +38,7 @@ def pod_specs(target: str, pod_template: dict[str, Any], **job: Any) -> dict[str
     whole = {"spec": {**pod_template["spec"], **volume}} if "spec" in pod_template else {**pod_template, **volume}
     objects = render(request(pod_template=whole, **job), target)
     workload = of_kind(objects, "TrainingRuntime") if target == "trainjob" else objects[-1]
-    return {each["metadata"]["labels"]["stepset.dev/group"]: each["spec"] for each in templates(workload)}
+    return {each["metadata"]["labels"]["stepset.dev/group"]: each["spec"] for each in templates_of(workload)}
 
 
 def names(rows: list[dict[str, Any]]) -> list[str]:
@@ -129,6 +129,6 @@ def test_a_container_that_an_installations_hook_adds_is_a_sidecar(target: str) -
 
     changed = [dict(with_changed_pods(each, add)) for each in rendered(target)]
     workload = of_kind(changed, "TrainingRuntime") if target == "trainjob" else changed[-1]
-    for template in templates(workload):
+    for template in templates_of(workload):
         assert names(template["spec"]["containers"]) == ["node"]
         assert template["spec"]["initContainers"] == [{"name": "logs", "image": "logs:1", "restartPolicy": "Always"}]

@@ -67,7 +67,7 @@ def lock(directory: Path, name: str, *requirements: str) -> Path:
 
 def run(*words: object, service: str) -> subprocess.CompletedProcess[str]:
     command = [TOOLS / "python", ROOT / "tools/audit.py", "--service", service, *words]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.local

@@ -26,7 +26,7 @@ print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()) is 
 def written(tools: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """File -> document."""
     directory = tmp_path_factory.mktemp("sbom")
-    subprocess.run([TOOLS / "python", ROOT / "tools/sbom.py", directory], check=True, timeout=120, capture_output=True)
+    subprocess.run([TOOLS / "python", ROOT / "tools/sbom.py", directory], check=True, timeout=600, capture_output=True)
     return {path.name: json.loads(path.read_text()) for path in directory.iterdir()}
 
 

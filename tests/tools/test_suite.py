@@ -24,9 +24,10 @@ from pathlib import Path
 from tools.groups import Group
 from tools.suite import main
 more = {"beside": {"cluster": 0}, "twin": {"twins": ("airflow",)}, "short": {"timeout": 5}}
+more["needs"] = {"needs": ("NOT_SET_HERE", "PATH", "NOR_THIS")}
 first = Group("one", "First", "one", workers=2 if "workers" in sys.argv else 1)
 groups = (first, Group("two", "Second", "two", **more.get(sys.argv[-1], {})))
-sys.exit(main([], groups, Path.cwd()))
+sys.exit(main(["one", "two"], groups, Path.cwd()))
 """
 MARKS = "import pathlib, pytest, time\none, two = pytest.mark.one, pytest.mark.two\nran = pathlib.Path('ran')\n"
 STEADY = "@one\ndef test_steady():\n    ran.open('a').write('steady ')\n"
@@ -46,7 +47,8 @@ def run(directory: Path, *tests: str, second: str = "") -> tuple[int, list[str],
         tests: their texts.
         second: what the second group is: "beside": it needs a cluster, which exists; "twin": it has the same
             environment as the first and is run only with another Python; "short": its tests may take 5 seconds;
-            "workers": an ordinary group, and the first one runs in two processes.
+            "workers": an ordinary group, and the first one runs in two processes; "needs": it needs variables that are
+            not set.
     """
     (directory / "test_it.py").write_text("\n\n".join((MARKS, *tests)))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    one\n    two\n")
@@ -134,6 +136,7 @@ def test_tests_that_cannot_be_collected_stop_the_suite(tmp_path: Path) -> None:
     code, ran, output = run(tmp_path, STEADY, "import nothing_like_this")
     assert (code, ran) == (2, [])
     assert output.count("nothing_like_this") < 5
+    assert "\nstopped: one: pytest exited with code 2; the groups after it were not run\n" in output
 
 
 def test_a_file_that_workers_cannot_collect_fails_the_suite_although_a_retry_passes(tmp_path: Path) -> None:
@@ -173,11 +176,27 @@ def test_groups_of_different_clusters_run_beside_each_other_and_a_group_alone_ha
     assert lanes_of([none, second]) == [([none], 0), ([second], 0)]
 
 
+@pytest.mark.parametrize("group", [group for group in GROUPS if group.workers > 1], ids=lambda group: group.name)
+def test_the_environment_of_a_group_with_several_workers_has_xdist(group: Group) -> None:
+    lock = {"oldest": "core", "newest": "core"}.get(group.environment, group.environment)
+    assert "\npytest-xdist==" in (ROOT / "locks" / f"{lock}.txt").read_text()
+
+
 def test_a_group_whose_python_another_environment_has_is_skipped_with_one_line(tmp_path: Path) -> None:
     code, ran, output = run(tmp_path, STEADY, LATER, second="twin")
     assert (code, ran) == (0, ["steady"])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert f"skipped: .venvs/airflow has Python {version} too, and runs these tests\n" in output
+
+
+def test_a_group_that_needs_variables_is_skipped_with_one_line_and_is_run_only_by_name(tmp_path: Path) -> None:
+    code, ran, output = run(tmp_path, STEADY, LATER, second="needs")
+    assert (code, ran) == (0, ["steady"])
+    assert "skipped: NOT_SET_HERE and NOR_THIS not set (docs/testing/two.md)\n" in output
+    needing = [group for group in GROUPS if group.needs]
+    assert needing and not set(needing) & {*everything(GROUPS), *quick(GROUPS), *remainder(GROUPS)}
+    assert select([group.name for group in needing], GROUPS) == needing
+    assert all((ROOT / f"docs/testing/{group.name}.md").is_file() for group in needing), "the line names this file"
 
 
 @pytest.mark.parametrize(

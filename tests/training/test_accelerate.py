@@ -18,7 +18,7 @@ import pytest
 import stepset
 from stepset.run_status import LogLine
 
-SCRIPTS = ("test_script", "test_sync")
+SCRIPTS = ("test_cli", "test_script", "test_sync")
 _PACKAGE = "accelerate.test_utils.scripts"
 _VARIABLES = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
 _DIFFERS = re.compile(r"Local process index: |\[\d{4}-\d\d-\d\d |$")

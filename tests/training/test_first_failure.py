@@ -1,11 +1,14 @@
-"""After an error of one rank of torchrun, only that rank's traceback is shown."""
+"""After the failure of a rank of torchrun, only its lines are shown; while a run is stopped, no tracebacks."""
 
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 STEPSET = Path(sys.executable).parent / "stepset"
 TORCHRUN = ("-n", "2", "-p", "2", "--framework", "torch")
@@ -21,13 +24,18 @@ if rank == 1:
     raise ValueError("bad batch")
 torch.distributed.barrier()
 """
-KILL = """
-import os, signal, time
+# The other ranks notice the end of rank 2 a second later. The agent polls for the end of a rank. If a rank is ended by
+# SIGTERM and others lose their connection to it within the interval, only the times tell which came first.
+ENDS = """
+import logging, os, signal, sys, time, torch.distributed
 
+torch.distributed.init_process_group("gloo")
+torch.distributed.barrier()
 print("ready", flush=True)
-if os.environ["RANK"] == "1":
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(600)
+while torch.distributed.get_rank() != 2:
+    time.sleep(1)
+    torch.distributed.barrier()
+{end}
 """
 
 
@@ -61,7 +69,39 @@ def test_everything_is_shown_if_verbose(tmp_path: Path) -> None:
     assert "omitted" not in ended.stderr
 
 
-def test_the_launchers_lines_are_shown_after_a_sigkill(tmp_path: Path) -> None:
-    ended = stepset(tmp_path, KILL, "run", "train.py", *TORCHRUN)
-    assert "(SIGKILL)" in ended.stdout
-    assert "omitted" not in ended.stderr
+@pytest.mark.parametrize(
+    ("end", "printed"),
+    [
+        ("sys.exit(3)", []),
+        ("raise SystemExit('the data set is empty')", ["[rank 2] the data set is empty"]),
+        ("logging.error('shard 17 is bad'); os._exit(1)", ["[rank 2] ERROR:root:shard 17 is bad"]),
+        ("os.kill(os.getpid(), signal.SIGKILL)", []),
+        ("os.kill(os.getpid(), signal.SIGTERM)", []),
+    ],
+)
+def test_a_rank_that_ends_without_a_traceback_is_a_first_failure_too(
+    tmp_path: Path, end: str, printed: list[str]
+) -> None:
+    ended = stepset(tmp_path, ENDS.format(end=end), "run", "train.py", *TORCHRUN)
+    assert ended.returncode in (1, 3)
+    assert [line for line in ended.stdout.splitlines() if "ready" not in line] == printed
+    assert re.search(r"omitted after the first failure: \d+ lines ", ended.stderr)
+    assert "first failure rank 2, " in ended.stderr
+
+
+@pytest.mark.parametrize("why", ["SIGINT", "deadline"])
+def test_a_run_that_is_stopped_shows_no_tracebacks(tmp_path: Path, why: str) -> None:
+    (tmp_path / "train.py").write_text(ENDS.format(end="import time; time.sleep(600)"))
+    limit = ("--deadline", "30s") if why == "deadline" else ()
+    command = [STEPSET, "run", "train.py", *TORCHRUN, *limit]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        assert run.stdout is not None
+        ready = [run.stdout.readline() for _ in range(4)]
+        if why == "SIGINT":
+            run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=300)
+    assert (run.returncode, all("ready" in line for line in ready)) == (130 if why == "SIGINT" else 4, True)
+    assert out == ""
+    assert re.search(r"omitted while the run was stopped: \d+ lines ", err)

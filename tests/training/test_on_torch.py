@@ -8,8 +8,11 @@ where TorchTune trains, too.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import stepset
 from tests.training.conftest import program, train
 
 
@@ -40,3 +43,20 @@ def test_torchtune_runs_a_recipe_of_the_users() -> None:
     framework = {"kind": "torchtune", "recipe": "recipe.py", "config": "config.yaml"}
     result = train(None, framework, procs=1, code="torchtune")
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("example", "env"), [("accelerate", {"ACCELERATE_USE_CPU": "true"}), ("lightning", {}), ("transformers", {})]
+)
+def test_the_ranks_join_and_a_second_run_continues(example: str, env: dict[str, str], tmp_path: Path) -> None:
+    fields = {"env": env, "checkpoint_dir": str(tmp_path / "checkpoints")}
+    for epochs in (1, 2):
+        result = train(f"{example}/train.py", "torch", procs=1, args=["--epochs", str(epochs)], **fields)
+        assert (result["world_size"], result["rank_sum"], result["first_epoch"]) == (2, 3, epochs - 1)
+
+
+def test_a_rank_that_would_train_alone_ends_with_an_error() -> None:
+    with pytest.raises(stepset.TrainingFailedError) as raised:
+        train("accelerate/train.py", "torch", nodes=1)
+    assert raised.value.status is not None and raised.value.status.failure is not None
+    assert any("this rank trains alone" in line for line in raised.value.status.failure.tail)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import pytest
+
 from stepset.run_status import LogLine
 from stepset.watch import aftermath
 from stepset.watch.aftermath import HOLD, TRACEBACK, TRACEBACK_HOLD
@@ -61,6 +63,58 @@ class Run:
                 self.open.append(line)
             else:
                 (self.marked if line.aftermath else self.shown).append(f"{line.source}: {line.text}")
+
+
+BARRIER = """\
+[W1127 15:19:27.613065428 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=5): Failed to recv
+Exception raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:786 (most recent call first):
+frame #22: _start + 0x21 (0x627bd1 in /usr/bin/python3)
+
+E1127 15:19:27.6 42 torch/distributed/elastic/agent/server/api.py:1007] Error waiting on exit barrier. Elapsed: 3 s
+E1127 15:19:27.6 42 torch/distributed/elastic/agent/server/api.py:1007] Traceback (most recent call last):
+""".splitlines()
+
+
+class TestAfterTheRanksHaveExitedWith0:
+    def put(self, run: Run) -> None:
+        run.put("pod-1", "".join(f"[node 1] {text}\n" for text in BARRIER))
+
+    def test_what_torchrun_prints_at_its_exit_barrier_is_marked(self) -> None:
+        run = Run()
+        for rank in (2, 3):
+            run.event(rank, "exited", exit_code=0)
+        self.put(run)
+        assert (run.shown, run.marked) == ([], [f"node 1: {text}" for text in BARRIER])
+
+    def test_the_lines_of_a_later_program_are_shown(self) -> None:
+        run = Run()
+        for rank in (2, 3):
+            run.event(rank, "exited", exit_code=0)
+        run.put("pod-1", "[node 1] exported model.onnx\n")
+        assert run.shown == ["node 1: exported model.onnx"]
+
+    def test_the_lines_are_shown_while_a_rank_of_the_pod_runs(self) -> None:
+        run = Run()
+        run.event(2, "exited", exit_code=0)
+        self.put(run)
+        run.wait(TRACEBACK_HOLD)
+        assert (run.shown, run.marked) == ([f"node 1: {text}" for text in BARRIER], [])
+
+    def test_the_lines_are_shown_if_the_ranks_start_again(self) -> None:
+        run = Run()
+        for rank in (2, 3):
+            run.event(rank, "exited", exit_code=0)
+        run.event(3, "started", local_rank=1, pid=2)
+        self.put(run)
+        assert (run.shown, run.marked) == ([f"node 1: {text}" for text in BARRIER], [])
+
+    def test_a_pod_is_finished_only_when_a_rank_that_moved_to_the_pod_has_exited(self) -> None:
+        run = Run()
+        run.event(1, "started", pod="pod-1", local_rank=2, pid=1)
+        for rank in (2, 3):
+            run.event(rank, "exited", exit_code=0)
+        self.put(run)
+        assert run.marked == []
 
 
 class TestAfterAnErrorOfOneRank:
@@ -155,35 +209,39 @@ class TestAfterAnErrorOfOneRank:
         assert run.shown == [f"rank 2: {number}" for number in range(500)]
 
 
-class TestWithoutAnError:
-    def test_all_lines_are_shown_after_a_sigkill(self) -> None:
+class TestWithoutATraceback:
+    @pytest.mark.parametrize("end", [{"exit_code": 3}, {"signal": 9}, {"signal": 15}, {"exit_code": 143}], ids=str)
+    def test_the_end_of_a_rank_that_its_launcher_has_not_stopped_is_a_first_failure(self, end: dict[str, int]) -> None:
         run = Run()
-        run.fail(1, "", signal=9)
-        run.print("node 0", "rank 1 was killed")
+        run.print("rank 1", "its last line")
+        run.fail(1, "", **end)
+        run.print("node 0", "ChildFailedError")
         run.print("rank 0", TRACEBACK, PEER)
         run.fail(0, PEER)
         run.end()
+        assert run.shown == ["rank 1: its last line"]
+        assert run.marked == ["node 0: ChildFailedError", f"rank 0: {TRACEBACK}", f"rank 0: {PEER}"]
+
+    def test_a_peer_whose_traceback_is_printed_before_the_end_is_reported_is_marked(self) -> None:
+        run = Run()
+        run.print("rank 0", TRACEBACK, PEER)
+        run.event(0, "exited", exit_code=1)
+        run.print("node 0", "closing signal SIGTERM")
+        run.fail(1, "", signal=9)
+        run.fail(0, PEER)
+        run.end()
+        assert (run.shown, len(run.marked)) == ([], 3)
+
+    def test_lines_of_launchers_are_shown_while_ranks_have_only_lost_a_peer_or_were_stopped(self) -> None:
+        """The launcher itself has failed, and its output is the only explanation."""
+        run = Run()
+        run.event(0, "exited", signal=15)
+        run.print("rank 1", TRACEBACK, PEER)
+        run.fail(1, PEER)
+        run.print("node 0", "RendezvousTimeoutError")
+        run.wait(TRACEBACK_HOLD)
         assert run.marked == []
-        assert run.shown == ["node 0: rank 1 was killed", f"rank 0: {TRACEBACK}", f"rank 0: {PEER}"]
-
-    def test_an_error_that_precedes_a_sigkill_is_no_explanation(self) -> None:
-        run = Run()
-        run.fail(1, "warning: Error 3", signal=9)
-        run.print("node 0", "out of memory")
-        assert run.shown == ["node 0: out of memory"]
-
-    def test_all_lines_are_shown_after_an_exit_code_without_an_error(self) -> None:
-        run = Run()
-        run.fail(1, "", exit_code=3)
-        run.print("node 0", "exit code 3")
-        assert run.shown == ["node 0: exit code 3"]
-
-    def test_all_lines_are_shown_once_an_earlier_unexplained_failure_is_known(self) -> None:
-        run = Run()
-        run.fail(1, "RuntimeError: timeout")
-        run.event(2, "failed", signal=9, error="", at=run.now - 1)
-        run.print("node 0", "rank 2 was killed")
-        assert run.shown == ["node 0: rank 2 was killed"]
+        assert run.shown == [f"rank 1: {TRACEBACK}", f"rank 1: {PEER}", "node 0: RendezvousTimeoutError"]
 
     def test_a_kill_that_follows_an_error_is_aftermath(self) -> None:
         run = Run()
@@ -206,6 +264,63 @@ class TestWithoutAnError:
         run.wait(TRACEBACK_HOLD)
         run.print("rank 0", "d")
         assert run.shown[2:] == [f"rank 0: {TRACEBACK}", "rank 0: b", "rank 0: d"]
+
+
+DEATH = "W1127 api.py:752] Received 15 death signal, shutting down workers"
+
+
+class TestWhileTheRunIsStopped:
+    """After Ctrl-C, at the deadline, and on a cluster, where only the launchers report that they are stopped."""
+
+    def test_lines_of_launchers_are_marked_and_those_of_ranks_are_shown(self) -> None:
+        run = Run()
+        run.print("node 0", "before")
+        run.lines.stop()
+        run.print("node 0", DEATH, TRACEBACK, "SignalException")
+        run.print("rank 0", "saved step 7")
+        run.event(0, "exited", exit_code=0)
+        run.event(1, "exited", signal=15)
+        run.end()
+        assert run.shown == ["node 0: before", "rank 0: saved step 7"]
+        assert run.marked == [f"node 0: {DEATH}", f"node 0: {TRACEBACK}", "node 0: SignalException"]
+
+    @pytest.mark.parametrize("reported", ["by the backend", "by torchrun"])
+    def test_tracebacks_of_ranks_that_end_are_marked(self, reported: str) -> None:
+        run = Run()
+        if reported == "by the backend":
+            run.lines.stop()
+        else:
+            run.print("node 0", DEATH)
+        run.print("rank 0", "saving", TRACEBACK, "KeyboardInterrupt")
+        run.event(0, "exited", signal=2)
+        run.print("rank 1", TRACEBACK, PEER)
+        run.event(1, "exited", exit_code=1)
+        run.wait(HOLD)
+        assert run.shown == ["rank 0: saving"]
+        assert [line for line in run.marked if line.startswith("rank")] == [
+            f"rank 0: {TRACEBACK}",
+            "rank 0: KeyboardInterrupt",
+            f"rank 1: {TRACEBACK}",
+            f"rank 1: {PEER}",
+        ]
+
+    def test_an_error_of_its_own_is_shown(self) -> None:
+        run = Run()
+        run.lines.stop()
+        run.print("rank 1", TRACEBACK, "OSError: No space left on device")
+        run.event(1, "exited", exit_code=1)
+        assert run.shown == [f"rank 1: {TRACEBACK}", "rank 1: OSError: No space left on device"]
+
+    def test_lines_of_launchers_in_other_pods_are_shown_if_only_one_pod_is_stopped(self) -> None:
+        """A pod of an elastic world is evicted, and the others continue without it."""
+        run = Run()
+        run.print("node 0", DEATH)
+        run.put("pod-1", "[node 1] new rendezvous\n")
+        run.print("node 0", "SignalException")
+        assert (run.shown, len(run.marked)) == (["node 1: new rendezvous"], 2)
+        run.start()
+        run.print("node 0", "again")
+        assert run.shown[1:] == ["node 0: again"]
 
 
 class TestANewAttempt:

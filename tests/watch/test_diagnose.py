@@ -5,7 +5,8 @@ import signal
 import pytest
 
 from stepset.run_status import Failure, FailureKind
-from stepset.watch.diagnose import ADVICE, Observation, diagnose, find_error, kind_of
+from stepset.watch.advice import ADVICE, SIGNAL_ADVICE, STDIN_ADVICE, early_exit_advice
+from stepset.watch.diagnose import TAIL, Observation, diagnose, find_error, kind_of
 
 
 def rank(number: int, at: float, **known: object) -> Observation:
@@ -26,6 +27,44 @@ class TestFirstFailure:
             assert (failure.rank, failure.pod, failure.exit_code) == (3, "node-1", 7)
             assert failure.message == "rank 3 (pod node-1) exited with code 7: ValueError: bad"
             assert failure.aftermath == ("rank 0",)
+
+    def test_lists_what_ended_because_of_it_by_rank_then_by_pod(self) -> None:
+        later = [Observation(source, 6.0 - n, pod=source.replace(" ", "-"), stopped=True)
+                 for n, source in enumerate(("prepare-10", "launcher", "node 10", "prepare-9", "node 9"))]  # fmt: skip
+        ranks = [rank(number, 9.0 - number, exit_code=1) for number in (2, 11, 10, 1)]
+        failure = failure_of(rank(3, -3.0, exit_code=1), *later, *ranks)
+        assert failure.aftermath == (
+            "rank 1", "rank 2", "rank 10", "rank 11", "launcher", "node 9", "node 10", "prepare-9", "prepare-10"
+        )  # fmt: skip
+
+    def test_lists_the_ranks_that_failed_with_the_same_error_separately(self) -> None:
+        error = "ImportError: no module"
+        traceback = ("Traceback (most recent call last):", '  File "a.py", line 1', error)
+        failure = failure_of(
+            rank(3, 1.0, exit_code=1, error=error),
+            rank(0, 1.1, exit_code=1, tail=traceback, stopped=True),
+            rank(1, 1.2, signal=signal.SIGTERM, tail=traceback, stopped=True),  # stopped while it exited
+            rank(2, 1.2, signal=signal.SIGTERM, tail=(error, "epoch 2"), stopped=True),
+            rank(4, 1.3, exit_code=1, error="ValueError: other"),
+        )
+        assert (failure.rank, failure.same_error, failure.aftermath) == (3, ("rank 0", "rank 1"), ("rank 2", "rank 4"))
+
+    @pytest.mark.parametrize(
+        "error", ["ConnectionResetError: Connection reset by peer", "RuntimeError: Timed out waiting 5000ms for recv"]
+    )
+    def test_of_a_rank_without_its_peer_names_the_rank_that_had_exited_before(self, error: str) -> None:
+        exited = [rank(number, at, exit_code=0, succeeded=True) for number, at in ((3, 1.0), (2, 1.5), (1, 9.0))]
+        failure = failure_of(*exited, rank(0, 4.0, exit_code=1, error=error))
+        message = f"rank 0 (pod node-0) exited with code 1, 3 s after rank 3 had exited with code 0: {error}"
+        assert (failure.message, failure.aftermath) == (message, ())
+        assert failure.advice == early_exit_advice("rank 3")
+        other = failure_of(*exited, rank(0, 4.0, exit_code=1, error="ValueError: bad"))
+        assert other.message == "rank 0 (pod node-0) exited with code 1: ValueError: bad"
+
+    def test_is_not_a_rank_that_exited_with_code_0(self) -> None:
+        assert diagnose([rank(0, 1.0, exit_code=0, succeeded=True)]) is None
+        again = failure_of(rank(0, 1.0, exit_code=0, succeeded=True), rank(0, 2.0, exit_code=1))
+        assert (again.rank, again.exit_code) == (0, 1)
 
     def test_is_not_a_rank_that_was_stopped_even_if_it_ended_earlier(self) -> None:
         failure = failure_of(rank(0, 1.0, signal=signal.SIGTERM, stopped=True), rank(1, 2.0, exit_code=1))
@@ -77,6 +116,41 @@ class TestFirstFailure:
         assert failure.kind is FailureKind.USER_ERROR
         assert failure.advice == "Check the command, and that its program is executable and on the image's PATH."
 
+    @pytest.mark.parametrize(
+        "error",
+        [
+            "KeyError: 'RANK'",
+            "KeyError: 'LOCAL_RANK'",
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK"
+            " expected, but not set",
+        ],
+    )
+    def test_without_variables_of_torch_has_advice_that_names_those_of_stepset(self, error: str) -> None:
+        assert "STEPSET_NODE_RANK and STEPSET_NUM_NODES" in failure_of(rank(0, 1.0, exit_code=1, error=error)).advice
+        assert "STEPSET_NODE_RANK" not in failure_of(rank(0, 1.0, exit_code=1, error="KeyError: 'ranks'")).advice
+
+    @pytest.mark.parametrize("error", ["EOFError: EOF when reading a line", "bdb.BdbQuit"])
+    def test_advises_that_ranks_have_no_stdin(self, error: str) -> None:
+        tail = ("Traceback (most recent call last):", error)
+        for seen in (rank(0, 1.0, exit_code=1, error=error), rank(0, 1.0, exit_code=1, tail=tail)):
+            failure = failure_of(seen)
+            assert (failure.error, failure.kind, failure.advice) == (error, FailureKind.USER_ERROR, STDIN_ADVICE)
+        other = failure_of(rank(0, 1.0, exit_code=1, error="EOFError: Ran out of input"))
+        assert other.advice == ADVICE[FailureKind.USER_ERROR]
+
+    @pytest.mark.parametrize(
+        ("error", "remedy"),
+        [
+            ("KeyError: 'STEPSET_CHECKPOINT_DIR'", "The job has no checkpoint_dir: set checkpoint_dir"),
+            ("KeyError: 'STEPSET_RESUME_FROM'", "set only if the checkpoint_dir of the job contains a checkpoint"),
+            ("ModuleNotFoundError: No module named 'einops'", "add it to requirements, which uv installs"),
+        ],
+    )
+    def test_advises_how_to_define_what_is_missing(self, error: str, remedy: str) -> None:
+        failure = failure_of(rank(0, 1.0, exit_code=1, error=error))
+        assert failure.kind is FailureKind.USER_ERROR
+        assert remedy in failure.advice
+
     def test_is_the_pod_if_no_rank_is_known(self) -> None:
         failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))
         assert (failure.rank, failure.pod, failure.exit_code) == (None, "prepare-0", 3)
@@ -116,11 +190,11 @@ class TestObservationsOfOneEnd:
 
 
 class TestMessage:
-    def test_names_the_node_but_not_a_loopback_address(self) -> None:
+    def test_names_the_node_unless_it_has_the_name_of_the_pod(self) -> None:
         assert failure_of(rank(0, 1.0, exit_code=1, node="gpu-7")).message == (
             "rank 0 (pod node-0 on gpu-7) exited with code 1."
         )
-        assert failure_of(rank(0, 1.0, exit_code=1, node="127.70.1.101")).message == (
+        assert failure_of(rank(0, 1.0, exit_code=1, node="node 0")).message == (
             "rank 0 (pod node-0) exited with code 1."
         )
 
@@ -128,14 +202,34 @@ class TestMessage:
         ("code", "words", "kind"),
         [
             (139, "exited with code 139 (SIGSEGV).", FailureKind.USER_ERROR),
-            (143, "exited with code 143 (SIGTERM), from outside the run.", FailureKind.INFRASTRUCTURE),
-            (137, "exited with code 137 (SIGKILL), out of memory.", FailureKind.OUT_OF_MEMORY),
+            (143, "exited with code 143 (SIGTERM); who sent the signal is unknown.", FailureKind.INFRASTRUCTURE),
+            (137, "exited with code 137 (SIGKILL), most likely out of memory.", FailureKind.OUT_OF_MEMORY),
             (255, "exited with code 255.", FailureKind.USER_ERROR),
         ],
     )
     def test_names_the_signal_of_an_exit_code(self, code: int, words: str, kind: FailureKind) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=code))
         assert (failure.kind, failure.message) == (kind, f"rank 0 (pod node-0) {words}")
+
+    def test_names_the_last_line_of_a_process_that_exits_without_an_error(self) -> None:
+        """For example after `raise SystemExit("the data set is empty")`."""
+        seen = failure_of(rank(0, 1.0, exit_code=1, tail=("epoch 1", "[rank0]: the data set is empty", "", "=====")))
+        assert seen.message == "rank 0 (pod node-0) exited with code 1; its last line: the data set is empty"
+        assert seen.error == ""
+
+    def test_does_not_present_the_last_line_as_the_reason_of_a_signal(self) -> None:
+        assert "epoch" not in failure_of(rank(0, 1.0, signal=9, tail=("epoch 1",))).message
+
+    @pytest.mark.parametrize("line", ["ERROR:root:shard 17 is bad", "06:27:19 - train - CRITICAL - shard 17 is bad"])
+    def test_names_the_last_error_that_was_logged(self, line: str) -> None:
+        seen = failure_of(rank(0, 1.0, exit_code=1, tail=("ERROR:root:retrying", line, "INFO:root:bye")))
+        assert (seen.message, seen.error) == (f"rank 0 (pod node-0) exited with code 1: {line}", line)
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+    def test_states_that_the_sender_of_a_signal_is_unknown(self, number: int) -> None:
+        seen = failure_of(rank(0, 1.0, signal=number, out_of_memory=False))
+        assert seen.message.endswith("; who sent the signal is unknown.") and "outside" not in seen.message
+        assert seen.advice == SIGNAL_ADVICE
 
     def test_states_what_happened_to_the_pod_if_known(self) -> None:
         evicted = rank(0, 1.0, how="was evicted", error="low on memory", kind=FailureKind.INFRASTRUCTURE, exit_code=143)
@@ -234,3 +328,59 @@ def test_the_tail_has_only_the_last_lines() -> None:
 def test_restarts_and_events_are_part_of_the_failure() -> None:
     failure = diagnose([rank(0, 1.0, exit_code=1)], restarts=2, events=["Evicted: low on memory"])
     assert failure is not None and (failure.restarts, failure.events) == (2, ("Evicted: low on memory",))
+
+
+def test_a_crash_has_the_first_frame_of_the_script_and_no_extension_modules() -> None:
+    error = "Fatal Python error: Segmentation fault"
+    stack = (
+        "Current thread 0x00007f10 (most recent call first):",
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at',
+        '  File "/venv/lib/python3.11/site-packages/numpy/core.py", line 3 in load',
+        '  File "/work/train.py", line 4 in load_shard',
+        '  File "/work/train.py", line 9 in <module>',
+    )
+    tail = (error, *stack, "Extension modules: numpy.core._multiarray_umath, yaml._yaml (total: 2)")
+    failure = failure_of(rank(0, 1.0, signal=signal.SIGSEGV, error=error, tail=tail))
+    assert failure.error == f'{error}: File "/work/train.py", line 4 in load_shard'
+    assert failure.tail == (error, *stack)
+
+
+class TestFrame:
+    HEAD = ("Traceback (most recent call last):", '  File "/work/train.py", line 9, in <module>', "    main()")
+    LIBRARY = (
+        '  File "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", line 1784, in _call_impl',
+        "    return forward_call(*args, **kwargs)",
+        "           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    )
+    USER = ('  File "net.py", line 13, in forward', "    return self.layer(batch)", "           ~~~~~~~~~~^^^^^^^")
+    ERROR = "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+
+    def frame_of(self, *lines: str, mark: str = "", error: str = ERROR) -> str:
+        tail = tuple(mark + line for line in lines)
+        return failure_of(rank(0, 1.0, exit_code=1, error=error, tail=tail)).frame
+
+    def test_is_the_innermost_one_that_is_not_in_a_library(self) -> None:
+        expected = "net.py, line 13, in forward: return self.layer(batch)"
+        lines = (*self.HEAD, *self.LIBRARY, *self.USER, *self.LIBRARY * 6, self.ERROR)
+        assert len(lines) > TAIL
+        assert self.frame_of(*lines) == expected
+        assert self.frame_of(*lines, mark="[rank0]: ") == expected
+        assert self.frame_of(*lines[6:], "[W1] destroy_process_group() was not called") == expected
+
+    def test_without_a_source_line_is_the_place(self) -> None:
+        assert self.frame_of(self.HEAD[0], self.USER[0], *self.LIBRARY, self.ERROR) == "net.py, line 13, in forward"
+
+    def test_of_a_syntax_error_is_the_place_in_the_file(self) -> None:
+        lines = ('  File "net.py", line 3', "    def f(:", "          ^", "SyntaxError: invalid syntax")
+        assert self.frame_of(*lines, error=lines[-1]) == "net.py, line 3: def f(:"
+
+    def test_is_unknown_without_a_traceback_of_the_error(self) -> None:
+        assert self.frame_of(*self.LIBRARY, self.ERROR) == ""
+        assert self.frame_of(*self.HEAD, "ValueError: other", "epoch 2", self.ERROR) == ""
+        assert self.frame_of(*self.HEAD) == ""
+
+    def test_is_read_from_the_longer_of_two_tails_of_a_rank(self) -> None:
+        lines = (*self.HEAD, *self.LIBRARY * 6, self.ERROR)
+        log = rank(0, 1.0, exit_code=1, error=self.ERROR, tail=lines)
+        message = rank(0, 1.0, exit_code=1, error=self.ERROR, tail=lines[-TAIL:])
+        assert failure_of(log, message).frame == "/work/train.py, line 9, in <module>: main()"

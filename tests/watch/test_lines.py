@@ -13,6 +13,7 @@ from stepset.watch.lines import (
     Batch,
     Joiner,
     Splitter,
+    line_of,
     log_lines,
     merge_progress,
     parse_progress,
@@ -189,3 +190,9 @@ def test_every_byte_is_delivered_once_and_in_order_for_any_chunks(
 
 def last_is_open(printed: list[tuple[str, bool, bytes]], source: str) -> bool:
     return [more for s, more, _ in printed if s == source][-1]
+
+
+@pytest.mark.parametrize("source", [b"rank \xff", b"rank 0"])
+def test_a_row_with_any_bytes_is_a_line(source: bytes) -> None:
+    line = line_of(b"[" + source + b"] loss [1] \xff")
+    assert line == LogLine(source.decode(errors="replace"), "loss [1] \ufffd")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
+from stepset.watch.present.outcome import outcome_lines
+from stepset.watch.present.sentences import REMOVED
 
 BROKEN = Failure(
     FailureKind.USER_ERROR,
@@ -33,6 +35,7 @@ def test_the_diagnosis_is_followed_by_the_last_lines_of_the_rank() -> None:
         "  restarts      2 restarts",
         "  aftermath     rank 0, rank 1: stopped because of it",
         "  advice        Fix the training code.",
+        "  see           stepset failures UserError",
     ]
 
 
@@ -48,3 +51,10 @@ def test_unknown_details_have_no_row() -> None:
 
 def test_a_lost_run_is_reported_as_lost() -> None:
     assert failure_text(RunStatus("r", "r", "local", Phase.LOST)).startswith("run r was lost")
+
+
+def test_the_diagnosis_of_a_removed_run_names_no_command_for_its_logs() -> None:
+    failed = RunStatus("train-1", "train", "kubernetes", Phase.FAILED, started=1.0, failure=BROKEN)
+    assert outcome_lines(failed, 1.0, logs="stepset logs train-1")[-1] == "  logs          stepset logs train-1"
+    rows = outcome_lines(failed.with_(notes=(REMOVED,)), 1.0, logs="stepset logs train-1")
+    assert not any(row.lstrip().startswith("logs") for row in rows)

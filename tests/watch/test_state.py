@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
-from stepset.watch.diagnose import ADVICE
+from stepset.watch.advice import ADVICE
 
 FAILURE = Failure(
     FailureKind.UNSCHEDULABLE,

@@ -1,1 +1,1 @@
-"""The functions that pipeline authors call; they run when a pipeline is compiled."""
+"""The functions that pipeline authors call. These functions run when a pipeline is compiled."""

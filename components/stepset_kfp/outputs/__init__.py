@@ -1,1 +1,1 @@
-"""A step's artifacts, parameters and report."""
+"""Writes the outputs of a step: its artifacts, its output parameters and its report."""

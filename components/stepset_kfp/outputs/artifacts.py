@@ -1,6 +1,6 @@
-"""Writes a step's outputs: model, metrics, result.
+"""Writes the outputs `model`, `metrics` and `result` of a step.
 
-KFP stores the outputs of a step only if it succeeds (kubeflow/pipelines#12425).
+KFP stores the outputs of a step only if the step succeeds (kubeflow/pipelines#12425).
 """
 
 from __future__ import annotations
@@ -10,20 +10,31 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepset.errors import InfrastructureError
 from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
 from stepset.spec.template import writable_mounts
-from stepset_kfp.outputs.contained_copy import OutsideError, contained_roots, copy_contained
+from stepset_kfp.backend import in_kfp_pod
+from stepset_kfp.outputs.contained_copy import OutsideError, contained_roots, copy_contained, is_contained
 
 MODEL_KEYS = ("model", "checkpoint")
-"""Keys of rank 0's result that may name its model, in the order in which they are tried."""
+"""Keys in the result of rank 0. The first of these keys with a string contains the path or URI of the model."""
 
-_URI = re.compile(r"^[a-z][a-z0-9+.-]*://")
+_URI = re.compile(r"([a-z][a-z0-9+.-]*)://\S+")
+_RELATIVE = "a relative path; the result must contain an absolute path"
+_STORES = ("s3", "gs", "minio")
+"""The URI schemes of the object stores to which KFP's launcher uploads artifacts."""
+_OWN_PARTS = 3
+"""The number of path parts that the URI of an output has after the directory of the pipeline run.
+
+KFP appends the name of the task, a random string and the name of the output (provisionOutputs in
+backend/src/v2/driver/driver.go)."""
+_MAX_NAME = 255
+"""The maximum number of bytes of a metric's name, because MLMD stores the name in a column VARCHAR(255)."""
 
 
 class Artifact(Protocol):
@@ -42,56 +53,127 @@ class MetricsArtifact(Protocol):
     def log_metric(self, metric: str, value: float) -> None: ...
 
 
-def write_model(model: Artifact, status: RunStatus, job: TrainingJob) -> str:
-    """Writes the model of a run that succeeded; returns a message for the log. Raises like `copy`."""
+def write_model(model: Artifact, status: RunStatus, job: TrainingJob, work_dir: Path | None = None) -> str:
+    """Writes the model of a run that succeeded, and returns a message for the log.
+
+    If KFP cannot store the model, the function writes the location of the model to the metadata of the artifact and to
+    a file. Therefore a step does not fail if the run has succeeded but the model cannot be stored.
+
+    Args:
+        model: the output artifact of the step.
+        status: the status of the run.
+        job: the job.
+        work_dir: the working directory of the ranks of a local run. If it is None, or if the run was on a cluster, the
+            function does not copy a model with a relative path.
+    """
     model.metadata.update(
         {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
     )
     named = _named_model(status.result)
-    if named and _URI.match(named):
-        model.uri = named
-        return f"model: {named}"
-    path = Path(model.path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    where, refused = named or job.checkpoint_dir, ""
-    if named and _exists(named):
-        try:
-            copy(named, path, "model: ", _roots(status, job))
-        except OutsideError as error:
-            refused = error.strerror or str(error)
-        else:
-            model.metadata["source"] = named
-            return f"model: a copy of {named}"
-    note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
-    path.write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-    if where is None:
-        return "model: the result contains none; write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
-    model.metadata["source"] = where
-    if refused:
-        places = "storage, checkpoint_dir or a writable mount"
-        return f"model: {where} {refused} ({places}); the artifact records only its location"
-    return f"model: {where} is not mounted in this step; the artifact records only its location"
+    if named and "://" in named and not named.startswith("/"):
+        model.metadata["uri"] = named
+        if _URI.fullmatch(named) and is_accepted(named, model.uri):
+            model.uri = named
+            return f"model: {named}"
+        _write_placeholder(model, status, job, named)
+        return f"model: KFP cannot use {named} as an artifact's URI; the artifact records it as metadata 'uri'"
+    problem = _copy_model(model, status, job, named, work_dir) if named is not None else ""
+    if named is not None and not problem:
+        model.metadata["source"] = named
+        return f"model: a copy of {named}{_cluster_note(status, job, named)}"
+    _write_placeholder(model, status, job, named)
+    if (where := named or job.checkpoint_dir) is not None:
+        model.metadata["source"] = where
+    if named is None:
+        records = f"; the artifact records only the location of checkpoint_dir, {where}" if where is not None else ""
+        advice = "write {'model': path or URI} to STEPSET_RESULT_FILE in rank 0"
+        return f"model: the result contains none{records}; {advice}"
+    return f"model: {problem}; the artifact records only its location"
 
 
-def copy(source: str | Path, target: Path, what: str, roots: Sequence[Path], within: Path | None = None) -> None:
-    """Copies a file or directory as `copy_contained` does.
-
-    Raises:
-        OutsideError: the source leads outside the roots.
-        InfrastructureError: the source cannot be copied; the message begins with `what`.
-    """
+def _copy_model(model: Artifact, status: RunStatus, job: TrainingJob, named: str, work_dir: Path | None) -> str:
+    """Copies the model at the path `named` to the artifact. Returns "" or why the model was not copied."""
+    path = Path(work_dir or "", named)
+    if not named.startswith("/") and (status.backend != "local" or work_dir is None or not _exists(path)):
+        return f"{named} is {_RELATIVE}"
+    if not _exists(path):
+        return f"no such file: {named}" if status.backend == "local" else f"{named} is not mounted in this step"
     try:
-        copy_contained(Path(source), target, roots, within)
-    except OutsideError:
-        raise
+        copy_contained(path, Path(model.path), _roots(status, job))
     except OSError as error:
-        raise InfrastructureError(f"{what}{source} cannot be copied to {target}: {error.strerror or error}") from error
+        places = " (storage, checkpoint_dir or a writable mount)" if isinstance(error, OutsideError) else ""
+        return f"{named} {error.strerror or error}{places}"
+    return ""
+
+
+def _cluster_note(status: RunStatus, job: TrainingJob, named: str) -> str:
+    """Returns a note if a run on a cluster would not store the model of this local run. Otherwise returns ""."""
+    if status.backend != "local" or in_kfp_pod(os.environ):
+        return ""
+    note = "; on a cluster, the artifact would record only the location, because"
+    if not named.startswith("/"):
+        return f"{note} {named} is {_RELATIVE}"
+    if is_contained(Path(named).resolve(), [each.resolve() for each in _declared(job)]):
+        return ""
+    return (
+        f"{note} the job declares no directory that contains the model; set checkpoint_dir to its directory, or use"
+        " storage"
+    )
+
+
+def is_accepted(uri: str, own: str) -> bool:
+    """Returns whether KFP accepts a URI for an output artifact and for an input of a later task.
+
+    KFP's launcher uploads an artifact whose URI begins with s3://, gs:// or minio://. The launcher fails the step if
+    such a URI is not below the directory of the pipeline run (uploadOutputArtifacts and KeyFromURI). The launcher does
+    not upload artifacts with the scheme oci:// or an unknown scheme. However, a later task fails if the URI of its
+    input has an unknown scheme (fetchNonDefaultBuckets). KFP's local runner accepts every URI.
+
+    Args:
+        uri: the URI in the result of the run.
+        own: the URI that KFP gave the artifact.
+
+    >>> is_accepted("s3://models/a", "s3://pipelines/v2/digits/7d3c/train/12/model")
+    False
+    >>> is_accepted("s3://pipelines/v2/digits/7d3c/own/a", "s3://pipelines/v2/digits/7d3c/train/12/model")
+    True
+    """
+    if leaves_its_store(uri):
+        return False
+    scheme = uri.partition("://")[0]
+    if scheme == "oci" or not _URI.fullmatch(own):
+        return True
+    root = own.rsplit("/", _OWN_PARTS)[0]
+    return scheme in _STORES and uri.startswith(f"{root}/") and bool(uri.removeprefix(root).strip("/"))
+
+
+def leaves_its_store(uri: str) -> bool:
+    """Returns whether a URI has a part `..`.
+
+    Such a URI is dangerous, because KFP's launcher appends the URI to a local directory (LocalPathForURI). The launcher
+    could upload a file of the step, such as the token of the service account. In a later task, the launcher could
+    overwrite a file of that task.
+    """
+    return ".." in uri.split("/")
+
+
+def _write_placeholder(model: Artifact, status: RunStatus, job: TrainingJob, named: str | None) -> None:
+    """Writes a file with the location of a model.
+
+    If the file cannot be written, the error is ignored, because KFP's launcher accepts an artifact without content.
+    """
+    note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
+    with suppress(OSError):
+        Path(model.path).parent.mkdir(parents=True, exist_ok=True)
+        Path(model.path).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
 
 
 def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
-    """Writes the numbers of the training's last progress line and of the result, which takes precedence.
+    """Writes the metrics of a run, and returns the names of the metrics that were omitted.
 
-    Returns the names of omitted numbers: those that are not finite, with which KFP's JSON would fail the step.
+    The metrics are the numbers in the last progress line and the numbers in the result. If a name occurs in both, the
+    number in the result is used. A metric is omitted if the number is not finite, because KFP's JSON cannot represent
+    the number. A metric is also omitted if the name has more than 255 bytes. KFP would reject both kinds of metrics.
     """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):
@@ -100,15 +182,19 @@ def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
     for name, value in found.items():
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
-        if abs(value) <= sys.float_info.max:
-            metrics.log_metric(_writable(str(name)), float(value))
+        written = _writable(str(name))
+        if abs(value) <= sys.float_info.max and len(written.encode()) <= _MAX_NAME:
+            metrics.log_metric(written, float(value))
         else:
-            omitted.append(_writable(str(name)))
+            omitted.append(written)
     return omitted
 
 
 def result_text(status: RunStatus) -> str:
-    """Returns the result as JSON; a result that is not a mapping becomes the value of the key `value`."""
+    """Returns the result of a run as a JSON mapping.
+
+    A result that is not a mapping becomes the value of the key `value`. If the run has no result, the mapping is empty.
+    """
     result = status.result
     if result is None:
         result = {}
@@ -116,7 +202,10 @@ def result_text(status: RunStatus) -> str:
 
 
 def _for_kfp(value: Any) -> Any:
-    """Returns `value` in a form that protobuf reads: NaN and Infinity as strings, no lone surrogates."""
+    """Returns `value` in a form that protobuf can parse.
+
+    Numbers that a finite double cannot represent become strings. Lone surrogates are escaped.
+    """
     if isinstance(value, str):
         return _writable(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -133,25 +222,32 @@ def _writable(text: str) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes an output parameter."""
+    """Writes the value of an output parameter to the file that KFP reads."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(_writable(text), encoding="utf-8")
 
 
 def _roots(status: RunStatus, job: TrainingJob) -> list[Path]:
-    """Returns the directories that may contain a model: those that the job declares, or all for a local run.
+    """Returns the directories from which a model may be copied.
 
-    A checkpoint_dir below a mount is not one of them: the training can replace it by a link.
+    For a local run, the function returns `/`, because the model may be in any directory. For a run on a cluster, it
+    returns the directories that the job declares. If checkpoint_dir is inside a mounted directory, checkpoint_dir is
+    omitted, because the training code can replace checkpoint_dir with a link.
     """
     if status.backend == "local":
         return [Path("/")]
+    return contained_roots(_declared(job))
+
+
+def _declared(job: TrainingJob) -> list[Path]:
+    """Returns the directories of a job in which the training can write files that a step on a cluster can read."""
     declared = (job.checkpoint_dir, *(mount.path for mount in job.storage), *writable_mounts(job.pod_template))
-    return contained_roots([Path(os.path.normpath(each)) for each in declared if each])
+    return [Path(os.path.normpath(each)) for each in declared if each]
 
 
-def _exists(named: str) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return Path(named).exists()
+        return path.exists()
     except (OSError, ValueError):  # the name is too long, or contains NUL
         return False
 
@@ -159,7 +255,8 @@ def _exists(named: str) -> bool:
 def _named_model(result: Any) -> str | None:
     if not isinstance(result, Mapping):
         return None
-    return next((result[key] for key in MODEL_KEYS if isinstance(result.get(key), str) and result[key]), None)
+    found = next((result[key] for key in MODEL_KEYS if isinstance(result.get(key), str) and result[key]), None)
+    return found if found is None else _writable(found)
 
 
 def _storage(job: TrainingJob) -> list[dict[str, Any]]:

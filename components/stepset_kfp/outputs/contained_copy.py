@@ -1,10 +1,14 @@
-"""Copies the files of a training, and no other files.
+"""Copies files that the training code has written, and refuses to copy any other file.
 
 A path in a result, or a link in a shared directory, may lead to the step's own files, to a device or to a pipe.
-Therefore only regular files below given directories are copied. The opened file is checked, not its path, because a
-training that still runs may replace files and directories at any time. The path is opened with O_PATH, which has no
-effect on a device or a pipe; the content is opened only after the path has proved to be a regular file. Hard links are
-copied: they cannot lead to another file system.
+Therefore only regular files below given directories are copied.
+
+Training code that is still running may replace files and directories at any time. Therefore this module first opens a
+file, and then checks the opened file. A check of the path would be unsafe.
+
+The file is first opened with O_PATH. This has no effect on a device or a pipe. The content is opened only if the check
+has shown that the file is a regular file. Hard links are copied like other files, because a hard link cannot lead to
+another file system.
 """
 
 from __future__ import annotations
@@ -19,36 +23,41 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_DEPTH = 64
-"""Maximum levels of directories to copy."""
+"""The maximum depth of nested directories to copy."""
 MAX_ENTRIES = 100_000
-"""Maximum files and directories to copy."""
+"""The maximum number of files and directories to copy."""
 
 _SYSTEM = (Path("/proc"), Path("/sys"), Path("/dev"))
 _RESERVE = 0.05
-"""The part of the target's file system that a copy leaves free."""
+"""The fraction of the target's file system that remains free after a copy."""
 _UNUSABLE = (errno.ENXIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR)
-"""Errors of a path that the training has chosen: a socket, links in a circle, a name that is too long or has gone."""
+"""Errors that can occur when the module opens a path that the training code has chosen.
+
+The path may lead to a socket or to a cycle of links. The name may be too long. The file may not exist."""
 _CHUNK = 1 << 20
 
 
 class OutsideError(OSError):
-    """A path leads outside the given directories, or to something that is not copied."""
+    """A path leads to a file that is outside the given directories, or that must not be copied."""
 
 
 def copy_contained(source: Path, target: Path, roots: Sequence[Path], within: Path | None = None) -> None:
-    """Copies a file, or the regular files of a directory; links to files are followed if they stay below the roots.
+    """Copies a file, or the regular files of a directory and its subdirectories.
 
-    Nothing remains of a copy that fails.
+    A link to a file is followed if the file is below one of the roots. If the copy fails and `target` did not exist
+    before, the function deletes what it has written.
 
     Args:
-        source: the file or directory.
-        target: the path of the copy. A link at this path is replaced, not followed.
-        roots: resolved directories, whose own paths the training cannot change.
-        within: a resolved directory that the copy must not leave; None: anywhere.
+        source: the file or directory to copy.
+        target: the path of the copy. A link at this path is replaced by the copy and not followed.
+        roots: the resolved directories from which files may be copied. The training must not be able to replace these
+            directories.
+        within: a resolved directory, or None. If a directory is given, no file is written outside of this directory.
 
     Raises:
-        OutsideError: the source is not below a root, is neither a regular file nor a directory, has too many files or
-            levels, or is larger than the space that is left.
+        OutsideError: the source is below none of the roots, or is neither a regular file nor a directory. Also raised
+            if the source contains too many files or too deeply nested directories, or is larger than the free space at
+            the target.
         OSError: the source cannot be read, or the target cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,16 +79,20 @@ def copy_contained(source: Path, target: Path, roots: Sequence[Path], within: Pa
 
 
 def contained_roots(paths: Sequence[Path]) -> list[Path]:
-    """Returns resolved directories for `roots`.
+    """Returns the resolved directories that `copy_contained` can use as `roots`.
 
-    Directories inside another one are dropped, because the training can replace them by links.
+    If a given directory is inside another given directory, the inner directory is omitted, because the training code
+    can replace the inner directory with a link.
     """
     outer = [path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths)]
     return [path.resolve() for path in dict.fromkeys(outer)]
 
 
 def is_contained(real: Path, roots: Sequence[Path]) -> bool:
-    """Returns whether a resolved path is below one of the roots, and not a file of the system."""
+    """Returns whether a resolved path is below one of the roots, and not in /proc, /sys or /dev.
+
+    A path in one of these three directories is accepted if that directory is one of the roots.
+    """
     if any(real.is_relative_to(each) for each in _SYSTEM if each not in roots):
         return False
     return any(real.is_relative_to(root) for root in roots)
@@ -87,7 +100,11 @@ def is_contained(real: Path, roots: Sequence[Path]) -> bool:
 
 @contextmanager
 def open_contained(path: Path, roots: Sequence[Path]) -> Iterator[BinaryIO]:
-    """Opens a regular file below the roots; does not wait for the writer of a pipe. Raises like `copy_contained`."""
+    """Opens a regular file below one of the roots for reading.
+
+    The function does not block if the path is a pipe. Raises OutsideError if `copy_contained` would not copy the file.
+    Raises OSError if the file cannot be opened.
+    """
     with _opened(path, None, roots) as (fd, status):
         if not stat.S_ISREG(status.st_mode):
             raise _outside(path)
@@ -97,7 +114,10 @@ def open_contained(path: Path, roots: Sequence[Path]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened(path: Path | str, directory: int | None, roots: Sequence[Path]) -> Iterator[tuple[int, os.stat_result]]:
-    """Opens a file or directory below the roots, but not its content (O_PATH); yields its descriptor and status."""
+    """Opens a file or directory below one of the roots, and yields its file descriptor and status.
+
+    The descriptor is opened with O_PATH. It cannot be used to read the content.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
     except ValueError as error:  # a NUL in the name
@@ -145,7 +165,7 @@ def _copy_directory(fd: int, target: Path, roots: Sequence[Path], within: Path |
 
 
 def _copy_file(fd: int, status: os.stat_result, target: Path, within: Path | None) -> None:
-    """Copies at most as many bytes as the file had when it was opened."""
+    """Copies a file. If the file grows during the copy, the additional bytes are not copied."""
     usage = shutil.disk_usage(target.parent)
     if status.st_size > usage.free - _RESERVE * usage.total:
         raise OutsideError(errno.ENOSPC, f"is larger than the space that is left ({status.st_size} bytes)")

@@ -1,35 +1,46 @@
-"""The events and progress of a run that its report shows."""
+"""Stores the events and the progress of a run for the run's report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stepset.run_status import Progress
+from stepset.run_status import ProgressPoint
 from stepset.watch.present.records import Record
-
-
-@dataclass(frozen=True)
-class Point:
-    """The training's progress at one moment, in seconds since the epoch."""
-
-    at: float
-    progress: Progress
 
 
 @dataclass
 class ReportHistory:
-    """Events and progress of a run, in the order of their times.
+    """The events and the progress of a run, in the order of their times.
 
-    `events` are pairs of seconds since the epoch and the record that was presented then, without progress records.
-    `points` has at most LIMIT entries: above that, every second one is dropped.
+    `events` is a list of pairs. Each pair contains the time of an event, in seconds since the epoch, and the record of
+    the event. `events` does not contain progress records. `points` contains the progress.
+
+    Both lists have a maximum length. If there are more than EVENTS events, the first FIRST_EVENTS events and the latest
+    events are kept. `omitted` is the number of events that were removed. If there are more than LIMIT points, every
+    second point is removed.
     """
 
     events: list[tuple[float, Record]] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
+    points: list[ProgressPoint] = field(default_factory=list)
+    omitted: int = 0
 
     LIMIT = 2000
+    EVENTS = 500
+    FIRST_EVENTS = 100
 
-    def add(self, point: Point) -> None:
+    def record(self, at: float, record: Record) -> None:
+        """Adds an event.
+
+        Args:
+            at: the time of the event, in seconds since the epoch.
+            record: the record of the event.
+        """
+        self.events.append((at, record))
+        if len(self.events) > self.EVENTS:
+            del self.events[self.FIRST_EVENTS]
+            self.omitted += 1
+
+    def add(self, point: ProgressPoint) -> None:
         self.points.append(point)
         if len(self.points) > self.LIMIT:
             del self.points[1:-1:2]

@@ -1,6 +1,7 @@
-"""The report of a run: one HTML file with its ranks, phases, curves and diagnosis. Pure.
+"""Creates the report of a run. The report is an HTML file with the ranks, phases, curves and diagnosis of the run.
 
-The page has no scripts and loads no resources, because KFP embeds it in its own page. The training's output is escaped.
+The file contains no scripts and loads no resources, because KFP embeds the file in a page of KFP. The output of the run
+is escaped.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 
-from stepset.run_status import Failure, Phase, RunStatus
+from stepset.html.charts import metric_charts
+from stepset.html.escaped import escaped
+from stepset.run_status import Failure, Phase, ProgressPoint, RunStatus
 from stepset.watch.present.failure_report import ended, failure_rows
 from stepset.watch.present.records import PhaseChanged, Record, RunEnded
 from stepset.watch.present.sentences import counted, duration, end_sentence
-from stepset_kfp.outputs.charts import line_chart
-from stepset_kfp.outputs.escaped import escaped
-from stepset_kfp.outputs.history import Point, ReportHistory
+from stepset_kfp.outputs.history import ReportHistory
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2430; --quiet: #626b7c; --line: #d9dde5; --back: #ffffff; --card: #f6f7fa;
@@ -42,14 +43,14 @@ svg { width: 100%; min-width: 24rem; height: auto; display: block; }
 
 
 def report_html(status: RunStatus, history: ReportHistory) -> str:
-    """Returns the page for a run's last status and its history."""
+    """Returns the HTML of the report. `status` is the last status of the run."""
     good = status.phase is Phase.SUCCEEDED
     body = [
         f'<h1>{escaped(status.name)} <span class="{"good" if good else "bad"}">{status.phase.value}</span></h1>',
         f'<p class="quiet">{escaped(_facts(status))}</p>',
         *(_diagnosis(status, status.failure) if status.failure else ()),
         *_curves(history.points),
-        *_events(history.events),
+        *_events(history),
         *_ranks(status),
         *_result(status),
     ]
@@ -82,38 +83,42 @@ def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _curves(points: Sequence[Point]) -> Iterator[str]:
-    """Yields a chart for each metric, the loss first; over steps if every report has a step, else over seconds."""
-    names = dict.fromkeys(name for point in points for name in point.progress.metrics)
-    for name in sorted(names, key=lambda name: ("loss" not in name.lower(), list(names).index(name))):
-        stepped = all(point.progress.step is not None for point in points)
-        start = points[0].at
-        chart = line_chart(
-            [
-                (float(point.progress.step or 0) if stepped else point.at - start, point.progress.metrics[name])
-                for point in points
-                if name in point.progress.metrics
-            ],
-            f"{name} over {'steps' if stepped else 'seconds'}",
-        )
-        if chart:
-            over = "steps" if stepped else "seconds"
-            yield f'<h2>{escaped(name)} <span class="quiet">over {over}</span></h2>'
-            yield f'<div class="card scroll">{chart}</div>'
+def _curves(points: Sequence[ProgressPoint]) -> Iterator[str]:
+    """Yields the HTML of a chart for each metric."""
+    for chart in metric_charts(points):
+        yield f'<h2>{escaped(chart.metric)} <span class="quiet">over {chart.over}</span></h2>'
+        yield f'<div class="card scroll">{chart.svg}</div>'
 
 
-def _events(events: Sequence[tuple[float, Record]]) -> Iterator[str]:
-    """Yields a table of the run's events, with the duration of each phase."""
-    if not events:
+def _events(history: ReportHistory) -> Iterator[str]:
+    """Yields the HTML of a table with the run's events and the duration of each phase."""
+    if not history.events:
         return
     yield '<h2>Events</h2><div class="scroll"><table><tr><th>time (UTC)</th><th>event</th><th>duration</th></tr>'
-    for index, (at, record) in enumerate(events):
-        ends = (end for end, later in events[index + 1 :] if isinstance(later, PhaseChanged | RunEnded))
-        end = next(ends, None) if isinstance(record, PhaseChanged) else None
-        lasted = "" if end is None else duration(end - at)
+    first = history.FIRST_EVENTS if history.omitted else 0
+    ends = [*_phase_ends(history.events[:first]), *_phase_ends(history.events[first:])]
+    for number, ((at, record), end) in enumerate(zip(history.events, ends, strict=True)):
+        if history.omitted and number == first:
+            yield f'<tr><td></td><td class="quiet">{history.omitted} more events</td><td></td></tr>'
+        lasted = "" if end is None or not isinstance(record, PhaseChanged) else duration(end - at)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
         yield f'<tr><td>{clock}</td><td class="text">{escaped(record.text)}</td><td>{lasted}</td></tr>'
     yield "</table></div>"
+
+
+def _phase_ends(events: Sequence[tuple[float, Record]]) -> list[float | None]:
+    """Returns a list with one element for each event. The element is the time at which the phase of the event ends.
+
+    A phase ends at the next event that reports a change of the phase or the end of the run. If no such event follows,
+    the element is None.
+    """
+    ends: list[float | None] = []
+    end: float | None = None
+    for at, record in reversed(events):
+        ends.append(end)
+        if isinstance(record, PhaseChanged | RunEnded):
+            end = at
+    return ends[::-1]
 
 
 def _ranks(status: RunStatus) -> Iterator[str]:

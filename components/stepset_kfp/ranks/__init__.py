@@ -1,1 +1,1 @@
-"""The program of a distributed component's ranks, and the files that they exchange with the step."""
+"""The program that runs in the ranks of a distributed component, and the exchange of files between ranks and step."""

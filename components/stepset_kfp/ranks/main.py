@@ -1,7 +1,7 @@
-"""The program of each rank: it runs the component's own command. Only rank 0 writes the step's outputs.
+"""The program that runs in each rank and starts the component's own command. Only rank 0 writes the step's outputs.
 
-step/distributed.py puts this file's text and a payload into the job. It uses only the standard library, because
-stepset is not installed in the component's image.
+step/distributed.py puts the text of this file and a payload into the job. This file uses only the standard library,
+because stepset is not installed in the component's image.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-# The variables that the agent reads (stepset/agent/rank.py, _RANK), then the rank of a node with one process.
+# The variables that may contain the rank, in the order in which they are read. The agent also reads these variables,
+# except STEPSET_NODE_RANK (stepset/agent/rank.py, _RANK). If a node has one process, STEPSET_NODE_RANK is the rank of
+# the process.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _POLL_SECONDS = 1.0
-"""Seconds between two checks of the command where SIGCHLD is blocked."""
+"""The number of seconds between two checks whether the command has finished. They are needed if SIGCHLD is blocked."""
 _REST_OF_COMMAND = '"$0" "$@"'
 
 
 def main(payload: dict[str, Any]) -> int:
-    """Runs the component's command in this rank; returns its exit code.
+    """Runs the component's command in this rank and returns the exit code of the command.
 
-    In the payload's `command`, {"executor_input": true} stands for the payload's `executor_input`.
+    The payload contains the keys `command` and `executor_input`. The item {"executor_input": true} of `command` is
+    replaced by the executor input as JSON.
     """
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     given = payload["executor_input"]
@@ -49,10 +52,11 @@ def main(payload: dict[str, Any]) -> int:
 
 
 def install(command: list[str]) -> int:
-    """Installs the component's packages once per machine and attempt; returns pip's exit code, 0 if there are none.
+    """Installs the component's packages and returns pip's exit code.
 
-    The other ranks of the machine wait, because concurrent pip installations conflict. KFP puts the installation in
-    front of the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
+    If the component has no packages to install, returns 0. The packages are installed once per machine and attempt. The
+    other ranks of the machine wait, because concurrent pip installations conflict. KFP inserts the installation before
+    the component's own command (kfp.dsl.component_factory, _get_packages_to_install_command).
     """
     if command[:2] != ["sh", "-c"] or not command[2].rstrip().endswith(_REST_OF_COMMAND):
         return 0
@@ -68,9 +72,10 @@ def install(command: list[str]) -> int:
 
 
 def open_lock(path: Path) -> TextIO:
-    """Opens a file of this user in a directory that other users share.
+    """Opens a file of this user in a directory that other users can also write to.
 
-    Exits with one line if another user has put a file, a link or a pipe there, or can write the file.
+    The program exits with a message of one line if another user has created a file, a link or a pipe at this path, or
+    can write to the file.
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
@@ -83,8 +88,13 @@ def open_lock(path: Path) -> TextIO:
 
 
 def run(command: list[str]) -> int:
-    """Runs a command and forwards signals to it; returns its exit code, 128 + signal if a signal ended the command."""
-    # The interpreter writes each signal to a pipe, because a handler could run inside `poll`.
+    """Runs a command, forwards signals to it, and returns its exit code.
+
+    If a signal terminates the command, returns 128 plus the number of the signal.
+    """
+    # The interpreter writes the number of each signal to a pipe, and the loop below forwards the signals. A signal
+    # handler that forwards signals could run inside `poll` after the command has terminated. If the kernel has reused
+    # the process id of the command, the handler would send the signal to another process.
     inner, outer = os.pipe()
     for end in (inner, outer):
         os.set_blocking(end, False)
@@ -114,11 +124,11 @@ def _read(fd: int) -> bytes:
 
 
 def _ignore(number: int, _: FrameType | None) -> None:
-    """Does nothing: the interpreter writes a signal to the wake-up descriptor only if the signal has a handler."""
+    """Does nothing. The interpreter writes a signal to the wake-up descriptor only if the signal has a handler."""
 
 
 def redirect_outputs(given: dict[str, Any], directory: str) -> dict[str, Any]:
-    """Returns the executor input with all outputs in a directory, for ranks whose outputs are ignored."""
+    """Returns the executor input for a rank whose outputs are ignored. All outputs are in `directory`."""
     changed: dict[str, Any] = json.loads(json.dumps(given))
     outputs = changed.get("outputs") or {}
     if "outputFile" in outputs:
@@ -134,5 +144,5 @@ def redirect_outputs(given: dict[str, Any], directory: str) -> dict[str, Any]:
 
 
 def start(payload_text: str) -> None:
-    """Runs the program with a payload in JSON."""
+    """Runs the program with a payload that is given as JSON, and exits with the command's exit code."""
     sys.exit(main(json.loads(payload_text)))

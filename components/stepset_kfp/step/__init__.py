@@ -1,1 +1,1 @@
-"""The bodies of the components: they run in the step's pod or on the local machine."""
+"""The code that the components run in the step's pod or, with KFP's local runner, on this machine."""

@@ -1,4 +1,4 @@
-"""Deletes the trainings that a pipeline run left behind: the body of the component `cleanup_training`."""
+"""The body of the component `cleanup_training`, which deletes the training runs of a pipeline run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Manifest = Mapping[str, Any]
 
 
 def clean_up(given: Mapping[str, Any]) -> None:
-    """Deletes the runs; fails the step if they cannot be deleted."""
+    """Deletes the runs that the inputs select. If a run cannot be deleted, ends the step as failed."""
     try:
         if backend_name(given["backend"], os.environ) == "local":
             log_lines("stepset: local runs end with their steps; there is nothing to delete")
@@ -38,7 +38,7 @@ def clean_up(given: Mapping[str, Any]) -> None:
 def _delete(given: Mapping[str, Any]) -> None:
     target = given["target"] or "jobset"
     check_target(target)
-    with connect() as connection:
+    with connect(interface="kfp") as connection:
         namespace = given["namespace"] or connection.namespace
         backend = KubernetesBackend(connection, namespace=namespace, target=target, interface="kfp")
         for workload in _runs(connection, namespace, target, given["run"]):

@@ -1,7 +1,8 @@
-"""The step of a distributed component: `python3 -m stepset_kfp.step.distributed --settings JSON -- COMMAND...`.
+"""The program that runs in the step of a component that `distribute` created.
 
-`distribute` writes this command. COMMAND is the component's own command, which contains KFP's executor input. Every
-rank runs COMMAND; the step's outputs are those of rank 0.
+The command of the step is `python3 -m stepset_kfp.step.distributed --settings JSON -- COMMAND...`. COMMAND is the
+command of the original component. COMMAND contains KFP's executor input. Every rank runs COMMAND. Rank 0 writes the
+outputs of the step.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ from stepset_kfp.step.train import fail, read, run
 from stepset_kfp.task_config import TASK_CONFIG
 
 _INPUT_FLAG = "--executor_input"
-_DEFAULTS = {"backend": "auto", "target": "jobset", "namespace": "", "log_ranks": "0", "on_interrupt": "suspend"}
+_DEFAULTS = {
+    "backend": "auto",
+    "target": "jobset",
+    "namespace": "",
+    "log_ranks": "0",
+    "on_interrupt": "suspend",
+    "on_orphan": "",
+}
 _LIMITS = {"admission_timeout": 0, "startup_timeout": STARTUP_TIMEOUT}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the component in every rank; fails the step if the component cannot be run or fails."""
+    """Runs the component in every rank. If the component cannot be started or fails, ends the step as failed."""
     separator = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
     command = list(arguments[separator + 1 :])
@@ -63,13 +71,16 @@ def _run(settings: Mapping[str, Any], command: list[str], position: int, executo
 
 
 def program(payload: Mapping[str, Any]) -> str:
-    """Returns the Python program of every rank."""
+    """Returns the text of the Python program that every rank runs with a payload."""
     text = files("stepset_kfp.ranks").joinpath("main.py").read_text(encoding="utf-8")
     return f"{text}\n\nif __name__ == '__main__':\n    start({json.dumps(payload)!r})\n"
 
 
 def _task_config(given: Mapping[str, Any] | None) -> Any:
-    """Returns KFP's TaskConfig from its JSON (backend/src/v2/driver/driver.go), without importing kfp."""
+    """Converts the JSON of KFP's TaskConfig to an object with the same attributes, without importing kfp.
+
+    backend/src/v2/driver/driver.go writes the JSON.
+    """
     if not given:
         return None
     fields = ("affinity", "tolerations", "env", "volumes", "resources")

@@ -1,8 +1,10 @@
-"""Handles SIGTERM in a step: sends one request, then ends the process.
+"""Handles SIGTERM in a step. The step sends one request that ends the run, and exits.
 
-When a pipeline is terminated or a pod evicted, a step has about a second (argo-workflows v4.1,
-cmd/argoexec/commands/emissary.go: argoexec checks every second whether its child has ended, and KFP's launcher ends at
-once). Therefore the interpreter wakes a dedicated thread, independently of the main thread, and a connection is kept
+If a pipeline is terminated or a pod is evicted, a step has about one second before the step is killed. KFP's launcher
+exits immediately after SIGTERM. argoexec checks every second whether the launcher has exited. If the launcher has
+exited, argoexec kills the step (argo-workflows v4.1, cmd/argoexec/commands/emissary.go).
+
+Therefore the signal wakes a dedicated thread, even if the main thread is busy. A connection to the API server is kept
 open for the request.
 """
 
@@ -21,11 +23,15 @@ from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9
-"""Seconds for the request; then the step ends even without a response. The request usually takes tens of milliseconds
-(docs/benchmarks.md), but a step's pod requests no CPU, and on a busy node more than 300 ms may pass before it is sent.
-A shorter budget gains nothing, because argoexec kills the step anyway; with 300 ms, 1 run in 60 was not suspended."""
+"""The number of seconds for the request. After this time, the step exits even if no response has arrived.
+
+The request usually takes tens of milliseconds (docs/benchmarks.md). However, the pod of a step requests no CPU. On a
+busy node, more than 300 ms may pass before the request is sent. A shorter budget has no advantage, because argoexec
+kills the step anyway."""
 KEEP_ALIVE_SECONDS = 20.0
-"""Seconds between two small requests that keep the connection open: servers close it if it is idle for a minute."""
+"""The number of seconds between two small requests that keep the connection open.
+
+Servers close a connection that is idle for a minute."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,10 +39,16 @@ Manifest = Mapping[str, Any]
 
 
 class Interrupt:
-    """Ends a run when the process receives a signal inside `with`; for the main thread only.
+    """A context manager that ends a run if the process receives SIGTERM or SIGINT inside the `with` block.
 
-    `act` gets the run's workload (None if it is not known yet), ends the run within `budget` seconds, and returns a
-    message. Only `act` uses `connection`, which is kept open.
+    The context manager can be used only in the main thread. When the process has received a signal, the process calls
+    `act` and then exits.
+
+    Args:
+        connection: a connection that is kept open. Only `act` may use it.
+        act: a function that suspends or deletes the run and returns a message for the log. Its argument is the workload
+            of the run, or None if the run does not exist yet.
+        budget: the maximum number of seconds to wait for `act`.
     """
 
     def __init__(self, connection: Connection, act: Callable[[Manifest | None], str], budget: float = BUDGET) -> None:
@@ -46,7 +58,7 @@ class Interrupt:
         self._before: dict[int, Any] = {}
         self._wakeup = -1
         self.workload: Manifest | None = None
-        """The run's workload, once it is known."""
+        """The workload of the run. None until the step has found or created the run."""
 
     def __enter__(self) -> Interrupt:
         os.set_blocking(self._write, False)
@@ -61,7 +73,7 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
-        os.close(self._write)  # ends the listener
+        os.close(self._write)  # the thread of `_listen` then returns
 
     def _listen(self) -> None:
         while True:
@@ -87,7 +99,7 @@ class Interrupt:
 
         threading.Thread(target=act, name="stepset last request", daemon=True).start()
         done.wait(self._budget)
-        with suppress(OSError):  # the reader of the log has ended
+        with suppress(OSError):  # the process that reads the log has exited
             os.write(1, f"{message[0]}\n".encode())
         os._exit(128 + number)
 
@@ -100,8 +112,9 @@ class Interrupt:
 
 
 def _block_main_thread(number: int, frame: FrameType | None) -> None:
-    """Blocks the main thread until the process ends, so that it creates no objects that `act` does not end.
+    """Blocks the main thread until the process exits.
 
-    Python writes a signal to the wake-up descriptor only if the signal has a handler.
+    Without this function, the main thread could create objects that `act` does not delete. The function must be a
+    signal handler, because Python writes a signal to the wake-up descriptor only if the signal has a handler.
     """
     threading.Event().wait()

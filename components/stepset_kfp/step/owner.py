@@ -1,7 +1,15 @@
-"""The identity of a step, read from its own pod, by which a retry finds the step's run. Pure except `own_pod`.
+"""Determines the identity of a step from the pod of the step. A retry of the step finds the run by this identity.
 
-KFP sets KFP_POD_NAME and labels the pod with the pipeline run. Argo annotates the pod with the workflow's node, whose
-name is the same in all retries except for the `(n)` at its end, and makes the Workflow the pod's owner.
+KFP sets the variable KFP_POD_NAME, and labels the pod with the ID of the pipeline run. Argo adds an
+annotation with the name of the pod's node in the Workflow, and makes the Workflow the owner of the pod.
+
+The name of the node consists of levels. Each level that Argo may retry ends with a counter. In KFP 2.17, Argo may retry
+every level. For example, `digits-x7k2p(0).root(0).train(0).executor(1)` is the second try of the executor. If Argo then
+retries the level above, the name is `digits-x7k2p(0).root(0).train(1).executor(0)`. An item of a loop, such as
+`iteration-iterations(3:3)(0)`, also has a number and a value. The number and the value do not change when Argo retries
+the item.
+
+All functions except `own_pod` are pure.
 """
 
 from __future__ import annotations
@@ -23,16 +31,21 @@ from stepset.spec.names import slug
 RUN_ID = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"
 PIPELINE_RUN = "kfp.stepset.dev/run"
-"""Label of all objects that the steps of a pipeline run created."""
-_RETRY = re.compile(r"\(\d+\)$")
-_SLUG = 26  # with a hash of ten characters within every target's budget (jobset_name_budget)
+"""A label of all objects that the steps of a pipeline run have created. The value is the ID of the pipeline run."""
+_RETRY = re.compile(r"\(\d+\)(?=\.|$)")
+"""Matches Argo's counter of retries at the end of a level of a node's name."""
+_SLUG = 26  # with a hash of ten characters, the name is short enough for every target (jobset_name_budget)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A step of a pipeline run; `node` is the name of the workflow's node, the same in every retry.
+    """The identity of a step of a pipeline run.
 
-    `owned_by` is an ownerReference to the Workflow; None if the pod has no such owner.
+    Args:
+        run_id: the ID of the pipeline run.
+        node: the name of the step's node in the Workflow, without the counters of retries.
+        namespace: the namespace of the step's pod.
+        owned_by: an ownerReference to the Workflow. None if the pod has no such owner.
     """
 
     run_id: str
@@ -42,7 +55,7 @@ class Identity:
 
     @property
     def owner(self) -> str:
-        """The hash by which the step recognises its own run."""
+        """The hash of the identity. A label of the run contains this hash, so a retry of the step finds the run."""
         return hashlib.sha256(f"kfp|{self.run_id}|{self.node}".encode()).hexdigest()[:40]
 
     def run_name(self, job: str) -> str:
@@ -50,7 +63,10 @@ class Identity:
 
 
 def identity_of(pod: Mapping[str, Any]) -> Identity:
-    """Returns the identity of a pod's step; raises InfrastructureError without KFP's label or Argo's annotation."""
+    """Returns the identity of the step that runs in a pod.
+
+    Raises InfrastructureError if KFP's label or Argo's annotation is missing.
+    """
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     missing = [
@@ -73,7 +89,10 @@ def identity_of(pod: Mapping[str, Any]) -> Identity:
 
 
 def own_pod(connection: Connection, name: str, target: str) -> Mapping[str, Any]:
-    """Returns the step's own pod; raises InfrastructureError if it cannot be read. `name` is KFP_POD_NAME."""
+    """Returns the step's own pod. Raises InfrastructureError if the pod cannot be read.
+
+    `name` is the value of KFP_POD_NAME.
+    """
     reply = connection.get(f"{PODS.path(connection.namespace)}/{name}")
     if not reply.accepted:
         namespaced = NamespacedClient(connection.client, connection.namespace, Grant("kfp", (target,)))
@@ -84,6 +103,6 @@ def own_pod(connection: Connection, name: str, target: str) -> Mapping[str, Any]
 def _reference(workflow: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: workflow[key] for key in ("apiVersion", "kind", "name", "uid")},
-        # Many clusters (OpenShift) require an extra permission to block an owner's deletion.
+        # With True, some clusters such as OpenShift would require an additional permission.
         "blockOwnerDeletion": False,
     }

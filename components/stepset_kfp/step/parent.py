@@ -1,7 +1,8 @@
-"""Ends a local step when the program that started it ends.
+"""Terminates a local step if the program that started the step has exited.
 
-A step of KFP's local runner is a Python process below a shell; neither gets a signal when the runner is killed. The
-training ends with the step: the agents read from a pipe that closes when the step ends.
+KFP's local runner starts a shell, and the shell starts the step. If the runner is killed, neither of these two
+processes receives a signal. When the step exits, a pipe is closed. The agents of the run
+read from this pipe, and stop the ranks when the pipe is closed.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from stepset.backends.local.processes import ProcessId, process_stat
 _SHELLS = ("sh", "dash", "bash", "ash", "busybox")
 _POLL_SECONDS = 0.5
 ORPHANED = 143
-"""Exit code of a step if the program that started it has ended; the same as after SIGTERM."""
+"""The exit code of a step if the program that started the step has exited. SIGTERM results in the same exit code."""
 
 
 @contextmanager
 def ending_with_starter() -> Iterator[None]:
-    """Ends this process at once if its first ancestor that is not a shell ends while the block runs."""
+    """Terminates this process if the starter of the process exits while the `with` block runs.
+
+    The starter is the first ancestor of the process that is not a shell. If the starter cannot be determined, the
+    context manager does nothing.
+    """
     starter = _starter()
     if starter is None:
         yield
@@ -37,7 +42,10 @@ def ending_with_starter() -> Iterator[None]:
 
 
 def _starter() -> ProcessId | None:
-    """Returns the first ancestor that is not a shell; None if the ancestor has ended or /proc is not readable."""
+    """Returns the first ancestor of this process that is not a shell.
+
+    Returns None if this ancestor has exited, or if /proc is not readable.
+    """
     pid = os.getppid()
     while pid > 1:
         stat = process_stat(pid)

@@ -1,6 +1,8 @@
-"""Reports all permissions that the step's account lacks, before anything is created.
+"""Checks whether the account of the step has all permissions that a run needs, and reports the missing permissions.
 
-python3 -m stepset_kfp.step.preflight [NAMESPACE]     # in a pod, or with a kubeconfig
+A step performs this check before the step creates any object. To run only the check, in a pod or with a kubeconfig:
+
+python3 -m stepset_kfp.step.preflight [NAMESPACE]
 """
 
 from __future__ import annotations
@@ -14,17 +16,22 @@ from stepset.errors import InfrastructureError, StepsetError
 
 
 def preflight(connection: Connection, namespace: str, grant: Grant) -> None:
-    """Raises InfrastructureError with a line for each resource on which the account lacks verbs that a run needs."""
+    """Raises InfrastructureError if the account lacks a permission that a run needs.
+
+    The message has a line for each resource with missing verbs, or one line if all permissions are missing. A
+    permission that only diagnoses need may be missing. The run reports it in a note.
+    """
     client = connection.client
     missing = connection.call(missing_of, client, required_by(grant), namespace)
-    if missing:
-        raise InfrastructureError("\n".join(connection.call(problems, client, missing, namespace, grant)))
+    found, notes = connection.call(problems, client, missing, namespace, grant)
+    if found:
+        raise InfrastructureError("\n".join([*found, *notes]))
 
 
 def main() -> int:
-    """Runs the program; returns its exit code."""
+    """Checks the permissions, prints the result, and returns the exit code of the program."""
     try:
-        with connect() as connection:
+        with connect(interface="kfp") as connection:
             namespace = sys.argv[1] if len(sys.argv) > 1 else connection.namespace
             preflight(connection, namespace, Grant("kfp", gang="kueue", mpi=True))
     except StepsetError as error:

@@ -1,7 +1,7 @@
-"""Finds the run of a step's earlier try, and reattaches to it, resumes it, or recreates it.
+"""Finds the run of an earlier try of a step. The step then follows, resumes or recreates this run.
 
-A step is retried when its pod is evicted, its node is lost, or a user retries it. Its run has the hash of
-the step's identity (owner.py) in its name and as a label.
+A step is retried if the pod is evicted, if the node of the pod is lost, or if a user retries the step. The name
+and a label of the run contain the hash of the step's identity (owner.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from stepset.backends.base import RunRequest
@@ -20,12 +19,14 @@ from stepset.errors import InfrastructureError
 from stepset.run_status import Phase
 from stepset.targets.gang import QUEUE_LABEL
 from stepset.targets.metadata import OWNER_HASH
+from stepset_kfp.step.starts import RESUMES, Starts, starts_of, with_earlier_starts
 from stepset_kfp.step.step_log import log_lines
 
 DELETION_TIMEOUT = 180.0
-"""Maximum seconds for a run to write its last checkpoint and to be deleted; then a new run can have its name."""
+"""Maximum seconds to wait until an earlier run has been deleted. In this time the run may write a checkpoint.
+
+A new run with the same name can be created only after the earlier run has been deleted."""
 _POLL_SECONDS = 0.5
-_RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
 Manifest = Mapping[str, Any]
 
@@ -33,16 +34,20 @@ Manifest = Mapping[str, Any]
 def reattach(
     backend: KubernetesBackend, connection: Connection, request: RunRequest
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """Returns the workload of a request's run, and notes on it. The request must have a name and an owner.
+    """Finds, resumes or creates the run of a request. Returns the workload of the run, and notes for the log.
 
-    Raises BadInputError if the existing run has another owner or another job, and InfrastructureError if an earlier
-    run does not end or the server cannot be reached.
+    The request must have a name. The owner of the request is the hash of the step's identity, or empty.
+
+    Raises BadInputError if the existing run has another owner or another job. Raises InfrastructureError if an earlier
+    run is not deleted in time, or if the server cannot be reached.
     """
     assert request.name is not None
     existing = backend.workload(request.name)
     if existing is None or (existing["metadata"].get("labels") or {}).get(OWNER_HASH) != request.owner:
         return _create_or_adopt(backend, request)
     status = backend.read(existing)
+    starts = starts_of(existing, status.attempt)
+    request = with_earlier_starts(request, starts.earlier)
     if existing["metadata"].get("deletionTimestamp"):
         log_lines(f"stepset: run {status.name} of an earlier try is being deleted; waiting for its deletion")
     elif status.phase in (Phase.FAILED, Phase.LOST):
@@ -52,29 +57,30 @@ def reattach(
         log_lines(f"stepset: run {status.name} exists already ({status.phase.value}); reattaching to it")
         return _create_or_adopt(backend, request)
     elif existing["kind"] == "JobSet":
-        existing, _ = _create_or_adopt(backend, request)  # raises if it is another job
+        existing, _ = _create_or_adopt(backend, request)  # raises BadInputError if the run has another job
         log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is resumed")
-        return resume(connection, existing, status.attempt + 1), ()
+        return resume(connection, existing, starts), ()
     else:
         log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is recreated")
         backend.end(existing)
     _wait_until_deleted(backend, existing)
-    return _create_or_adopt(backend, replace(request, attempt=status.attempt + 1))
+    return _create_or_adopt(backend, with_earlier_starts(request, starts.total))
 
 
-def resume(connection: Connection, jobset: Manifest, attempt: int) -> Manifest:
-    """Resumes a suspended JobSet; its ranks continue from their checkpoint.
+def resume(connection: Connection, jobset: Manifest, starts: Starts) -> Manifest:
+    """Resumes a suspended JobSet. The ranks continue from their checkpoint.
 
-    The pods read the attempt from an annotation of their template. Annotations may be changed while the JobSet is
-    suspended; the resumed pods have the new values (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
+    The annotations of the pod templates may be changed while the JobSet is suspended. The resumed pods and the pods of
+    later restarts have the new annotations (jobset v0.12 pkg/controllers/jobset_controller.go, resumeJob).
     """
+    resumes = {RESUMES: str(starts.resumes + 1)}
     jobs = copy.deepcopy(list(jobset["spec"]["replicatedJobs"]))
     for job in jobs:
         pods = job["template"]["spec"]["template"].setdefault("metadata", {})
-        pods["annotations"] = {**(pods.get("annotations") or {}), _RESTARTS: str(attempt)}
+        pods["annotations"] = {**(pods.get("annotations") or {}), **resumes}
     metadata = jobset["metadata"]
     body = {
-        "metadata": {"uid": metadata["uid"]},
+        "metadata": {"uid": metadata["uid"], "annotations": resumes},
         "spec": {"suspend": False, "replicatedJobs": jobs},
     }
     reply = connection.patch(f"{resource_of(jobset).path(metadata['namespace'])}/{metadata['name']}", body)
@@ -90,7 +96,7 @@ def _create_or_adopt(backend: KubernetesBackend, request: RunRequest) -> tuple[M
 
 
 def _suspended(workload: Manifest) -> bool:
-    """Returns whether a user or a step, not a queue, suspended a workload."""
+    """Returns whether a user or a step has suspended a workload. Returns False if a queue has suspended it."""
     queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})
     spec = workload["spec"]
     return not queued and bool(spec.get("suspend") or spec.get("replicas") == 0)

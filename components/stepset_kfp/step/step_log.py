@@ -1,4 +1,4 @@
-"""Writes a run's events and output to the log of its step, and records its history for the report."""
+"""Writes the events and the output of a run to the log of the step, and collects the data for the report."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import sys
 import time
 
 from stepset.printable import printable, printable_line
-from stepset.run_status import LogLine, RunStatus
+from stepset.run_status import LogLine, ProgressPoint, RunStatus
 from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted, Record, RunEnded
 from stepset.watch.present.sources import is_shown, prefix, shown_text
-from stepset_kfp.outputs.history import Point, ReportHistory
+from stepset_kfp.outputs.history import ReportHistory
 
 
 class StepLog:
-    """A run's listener that writes to the step's log.
+    """A `RunListener` that writes to the log of the step.
 
-    `ranks` are the ranks whose lines are logged; None: all. Lines without a rank are logged unless `ranks` is empty.
+    `ranks` contains the ranks whose lines are logged. If `ranks` is None, the lines of all ranks are logged. Lines that
+    belong to no rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:
@@ -36,21 +37,21 @@ class StepLog:
     def on_status(self, status: RunStatus) -> None:
         points, now = self.history.points, time.time()
         if status.progress is not None and (not points or points[-1].progress != status.progress):
-            self.history.add(Point(now, status.progress))
+            self.history.add(ProgressPoint(now, status.progress))
         for record in self._presenter.see(status, time.monotonic()):
             if not isinstance(record, (ProgressReported, RanksStarted, FirstFailure)):
-                self.history.events.append((now, record))
+                self.history.record(now, record)
             if not _repeats_failure(record):
                 log_lines(f"stepset: {record.text}")
 
 
 def _repeats_failure(record: Record) -> bool:
-    """Returns whether the step's failure message repeats a record (`stepset_kfp.step.train.fail`)."""
+    """Returns whether the failure message of the step (`stepset_kfp.step.train.fail`) contains the text of a record."""
     return isinstance(record, RunEnded | FirstFailure) and record.level == "warning"
 
 
 def log_lines(*lines: str) -> None:
-    """Writes stepset's own lines to the step's log at once."""
+    """Writes messages of stepset to the log of the step, and flushes the output."""
     _write(*map(printable, lines))
 
 
@@ -59,7 +60,7 @@ def _write_line(line: LogLine | OpenLine) -> None:
 
 
 def _write(*lines: str) -> None:
-    """Writes printable lines; characters that the log's encoding lacks are escaped."""
+    """Writes printable lines. Characters that the encoding of the log cannot represent are escaped."""
     text = "".join(f"{line}\n" for line in lines)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

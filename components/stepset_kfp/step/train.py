@@ -1,29 +1,31 @@
-"""Runs one training from a component's inputs to its outputs: the body of the component `distributed_train`.
+"""The body of the component `distributed_train`. It runs a job and writes the outputs of the component.
 
-Invalid input, a failed training and a refusal by the cluster end the step with a message and an exit code other than
-0, without a traceback, which would hide the message.
+If an input is invalid, if the run fails, or if the cluster refuses the run, the step exits with a message and an exit
+code other than 0. The step prints no traceback, because a traceback would hide the message.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from stepset.errors import InfrastructureError, StepsetError
+from stepset.errors import BadInputError, InfrastructureError, RunStoppedError, StepsetError
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.backend import backend_name
+from stepset_kfp.encoding import parameters_of, with_decoded_inputs
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.options import check_options
 from stepset_kfp.outputs.artifacts import result_text, write_metrics, write_model, write_text
 from stepset_kfp.outputs.report import report_html
-from stepset_kfp.packing import unpack
+from stepset_kfp.packing import from_text, unpack
 from stepset_kfp.step.parent import ending_with_starter
 from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.task_config import with_task_config
@@ -35,7 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepInputs:
-    """A step's job and backend; `notes` name the settings of the task that could not be applied."""
+    """The job and the backend that the inputs of a step describe.
+
+    Args:
+        job: the job.
+        base_dir: the directory to which the paths of `script` and `code` are relative.
+        backend: the name of the backend.
+        notes: messages about settings of the task that could not be applied.
+    """
 
     job: TrainingJob
     base_dir: Path
@@ -44,7 +53,10 @@ class StepInputs:
 
 
 def train(given: Mapping[str, Any]) -> None:
-    """Runs a training and writes the step's outputs; fails the step if the training cannot be run or fails."""
+    """Runs the job and writes the outputs of the step.
+
+    If the run cannot be started or fails, ends the step as failed.
+    """
     try:
         _train(given)
     except StepsetError as error:
@@ -55,50 +67,93 @@ def train(given: Mapping[str, Any]) -> None:
         fail(f"{file}: {error.strerror or error}; {advice}", int(InfrastructureError.exit_code))
 
 
-def _train(given: Mapping[str, Any]) -> None:
+def _train(component_inputs: Mapping[str, Any]) -> None:
+    given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
         inputs = read(given, Path(unpacked))
         log = StepLog(ranks_to_log(given["log_ranks"]))
         log_lines(*(f"stepset: {note}" for note in inputs.notes))
         status = run(inputs, given, log)
     write_text(given["run"], status.name)
-    write_text(given["report"].path, report_html(status, log.history))
+    write_report(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
-    log_lines(f"stepset: {write_model(given['model'], status, inputs.job)}")
+    work_dir = inputs.base_dir if inputs.job.code is None else None
+    log_lines(f"stepset: {write_model(given['model'], status, inputs.job, work_dir)}")
     if omitted := write_metrics(given["metrics"], status):
-        log_lines(f"stepset: metrics: omitted because not finite: {', '.join(omitted)}")
+        log_lines(f"stepset: metrics: omitted because not finite, or because of a long name: {', '.join(omitted)}")
     write_text(given["result"], result_text(status))
 
 
+def write_report(path: str, text: str) -> None:
+    """Writes the report. If the report cannot be written, the function logs the error, and the step continues."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        log_lines(f"stepset: report: not written: {error.strerror or error}")
+
+
 def read(given: Mapping[str, Any], unpacked: Path) -> StepInputs:
-    """Reads the component's inputs; unpacks their files into an empty directory. Raises BadInputError."""
+    """Reads the inputs of the component, and unpacks the packed code into the empty directory `unpacked`.
+
+    Raises BadInputError if an input is invalid.
+    """
     from stepset.spec.load import parse_job
 
     check_options(given)
     backend = backend_name(given["backend"], os.environ)
     mapping, notes = with_task_config(job_mapping(given), given.get("task_config"))
     base_dir = Path.cwd()
-    if given.get("packed"):
+    if (archive := _archive(given)) is not None:
         code = unpacked / str(mapping.get("code") or ".")
         code.mkdir(parents=True, exist_ok=True)
-        unpack(given["packed"], code)
+        unpack(archive, code)
         base_dir = unpacked
     return StepInputs(parse_job(mapping), base_dir, backend, notes)
 
 
+def _archive(given: Mapping[str, Any]) -> bytes | None:
+    """Returns the archive with the code from the input `packed_code` or `files`. Returns None if both are missing.
+
+    Raises BadInputError if the input does not contain an archive.
+    """
+    files = given.get("files")
+    if files is None:
+        return from_text(given["packed_code"]) if given.get("packed_code") else None
+    try:
+        archive = Path(files.path).read_bytes()
+    except OSError as error:
+        raise BadInputError(
+            f"files: {files.uri} cannot be read: {error.strerror}; compile the pipeline again with"
+            " STEPSET_KFP_CODE_STORE set to a directory of KFP's object store"
+        ) from error
+    if Path(files.uri).name.partition(".")[0] != hashlib.sha256(archive).hexdigest():
+        raise BadInputError(f"files: {files.uri} has changed since the pipeline was compiled; compile it again")
+    return archive
+
+
 def fail(message: str, code: int = 1) -> NoReturn:
-    """Ends the step with a message and an exit code."""
+    """Logs a message, and exits with the given exit code. The step ends as failed."""
     log_lines(*(f"stepset: {line}" for line in message.splitlines()))
     sys.exit(code)
 
 
-def run(inputs: StepInputs, given: Mapping[str, Any], log: StepLog) -> RunStatus:
-    """Runs a training on its backend; if the step receives a signal, ends the step with exit code 128 + signal."""
+def request_of(inputs: StepInputs) -> RunRequest:
+    """Reads the files of a step's job, and returns the request to run the job.
+
+    The request contains no note about imports that may be missing in the pods. This note is already logged when the
+    pipeline is compiled. In the step, the note would be wrong, because the image of the step does not contain the
+    packages of the training code.
+    """
     from stepset.backends.base import RunRequest
     from stepset.sources import read_sources
 
-    request = RunRequest(inputs.job, read_sources(inputs.job, inputs.base_dir))
+    return RunRequest(inputs.job, replace(read_sources(inputs.job, inputs.base_dir), missing=()))
+
+
+def run(inputs: StepInputs, given: Mapping[str, Any], log: StepLog) -> RunStatus:
+    """Runs a job on its backend. If the step receives a signal, exits with 128 plus the number of the signal."""
+    request = request_of(inputs)
     if inputs.backend == "kubernetes":
         from stepset_kfp.step.cluster_run import run_on_cluster
 
@@ -108,7 +163,10 @@ def run(inputs: StepInputs, given: Mapping[str, Any], log: StepLog) -> RunStatus
 
 
 def _run_locally(request: RunRequest, log: StepLog) -> RunStatus:
-    """Runs the ranks as processes; a signal stops them and gives them their grace period."""
+    """Runs the ranks as processes on this machine.
+
+    If the step receives a signal, the function stops the ranks, and waits until the grace period has ended.
+    """
     import signal
 
     from stepset.backends import backend_of
@@ -121,10 +179,17 @@ def _run_locally(request: RunRequest, log: StepLog) -> RunStatus:
         received.append(number)
         requests.add()
 
-    with on_signals((signal.SIGTERM, signal.SIGINT), stop):
-        handle = backend_of("local").start(request, log)
-        requests.attach(handle.cancel)
-        status = handle.wait()
+    try:
+        with on_signals((signal.SIGTERM, signal.SIGINT), stop):
+            handle = backend_of("local").start(replace(request, stopping=requests.exist), log)
+            requests.attach(handle.cancel)
+            status = handle.wait()
+    except RunStoppedError:
+        _fail_stopped("the run", received[0])
     if received:
-        fail(f"run {status.name} was stopped because its step received signal {received[0]}", 128 + received[0])
+        _fail_stopped(f"run {status.name}", received[0])
     return status
+
+
+def _fail_stopped(run: str, number: int) -> NoReturn:
+    fail(f"{run} was stopped because its step received signal {number}", 128 + number)

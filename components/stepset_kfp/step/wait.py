@@ -1,4 +1,4 @@
-"""Waits for a run that was started elsewhere: the body of the component `wait_for_training`."""
+"""The body of the component `wait_for_training`, which waits for a run that another program started."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from stepset_kfp.backend import backend_name
 from stepset_kfp.outputs.artifacts import result_text, write_text
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.step.step_log import StepLog, log_lines
-from stepset_kfp.step.train import fail
+from stepset_kfp.step.train import fail, write_report
 
 _POLL_SECONDS = 2.0
-"""Seconds between two searches for a run that does not exist yet."""
+"""The number of seconds between two searches for a run that does not exist yet."""
 _STATUS_SECONDS = 10.0
-"""Seconds between two reads of the run's state; the step logs each change."""
+"""The number of seconds between two reads of the run's status. The step logs each change of the status."""
 
 
 def wait(given: Mapping[str, Any]) -> None:
-    """Writes the step's outputs when the run is over; fails the step if the run fails or does not end in time."""
+    """Waits until the run has finished, and writes the outputs of the step.
+
+    If the run fails or does not finish in time, ends the step as failed.
+    """
     log = StepLog()
     try:
         name = backend_name(given["backend"], os.environ)
@@ -35,7 +38,7 @@ def wait(given: Mapping[str, Any]) -> None:
         status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
-    write_text(given["report"].path, report_html(status, log.history))
+    write_report(given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     write_text(given["result"], result_text(status))
@@ -44,7 +47,7 @@ def wait(given: Mapping[str, Any]) -> None:
 def _backend(name: str, namespace: str | None) -> Backend:
     if name == "kubernetes":
         return kubernetes_backend(ClusterOptions(namespace=namespace), interface="kfp")
-    return backend_of(name)
+    return backend_of(name, interface="kfp")
 
 
 def _wait_for_end(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:

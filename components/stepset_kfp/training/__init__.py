@@ -1,1 +1,1 @@
-"""Components of the category `training`, one folder each, as in kubeflow/pipelines-components."""
+"""The components. Each component has a folder of its own, as in the category `training` of pipelines-components."""

@@ -1,1 +1,1 @@
-"""TaskFlow decorators."""
+"""The TaskFlow decorator that runs a function as a distributed training."""

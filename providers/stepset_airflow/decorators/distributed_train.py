@@ -1,24 +1,26 @@
-"""`@task.distributed_train`: runs the decorated function in every rank. get_provider_info registers it."""
+"""The decorator `@task.distributed_train`, which runs the decorated function in every rank of a run.
+
+get_provider_info.py registers the decorator in Airflow.
+"""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 from airflow.sdk.exceptions import AirflowFailException
 
+from stepset_airflow.airflow_internals import checked_decorator, is_unmapping
 from stepset_airflow.operators.distributed_train import DistributedTrainOperator
+from stepset_airflow.parsing.arguments import check_context_keys, check_function, check_json
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
 class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
-    """The operator behind the decorator."""
+    """The operator that the decorator creates."""
 
     custom_operator_name = "@task.distributed_train"
     template_fields: Sequence[str] = (
@@ -31,56 +33,67 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
     }
     _sets_function: ClassVar[bool] = True
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not is_unmapping(self):
+            check_context_keys(self.python_callable, self.op_args, self.op_kwargs, kwargs)
+            check_json(self.op_args, self.op_kwargs, kwargs)
+
     def execute(self, context: Context) -> Any:
-        """Runs the function in every rank; pushes rank 0's return value as the task's XCom."""
+        """Runs the function in every rank, and returns the value that the function returned in rank 0."""
         from stepset.errors import BadInputError
-        from stepset.functions import program_text
+        from stepset.functions.program import program_text
+        from stepset.functions.source import source_of
 
         try:
             self.function = program_text(
                 source_of(self.python_callable), self.python_callable.__name__, list(self.op_args), self.op_kwargs
             )
         except BadInputError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         return super().execute(context)
-
-
-def source_of(function: Callable[..., Any]) -> str:
-    """Returns a function's source text, unindented and without its decorators.
-
-    Airflow's get_python_source also drops lines within strings that start with '#'; this function keeps them.
-    """
-    text = textwrap.dedent(inspect.getsource(function))
-    definition = ast.parse(text).body[0]
-    return "".join(text.splitlines(keepends=True)[getattr(definition, "lineno", 1) - 1 :])
 
 
 def distributed_train_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Makes a function a task that runs it in every rank of a distributed training.
+    """Turns a function into a task that runs the function in every rank of a distributed training.
 
-    The ranks receive only the function's text, so the function must contain its imports. Its arguments and rank 0's
-    return value must be serializable as JSON.
+    The ranks receive only the source code of the function. Therefore all imports must be inside the
+    function. The arguments of the function must be serializable as JSON. The value that the function returns in rank 0
+    must also be serializable as JSON. The ranks do not have Airflow's context. Therefore each parameter that has the
+    name of a context key, such as `ti`, needs an argument. In a mapped task, such a parameter needs a default value,
+    because `partial` and `expand` do not accept it.
 
     Args:
         python_callable: the function.
-        multiple_outputs: push each key of a returned mapping as an XCom of its own.
-        kwargs: DistributedTrainOperator's parameters, except script, module, command and function.
+        multiple_outputs: whether each key of a mapping that the function returns is pushed as a separate XCom.
+        kwargs: the parameters of DistributedTrainOperator, except script, module, command and function.
 
     Raises:
-        ValueError: an argument whose value is known when the DAG file is parsed is invalid.
-        TypeError: an unknown parameter.
+        ValueError: an argument is invalid, and its value is known when Airflow parses the DAG file. Also raised if the
+            function uses names of the DAG file or expects values of Airflow's context, or if an argument of its call is
+            not JSON data.
+        TypeError: a parameter is unknown.
     """
 
     def decorate(function: Callable[..., Any]) -> TaskDecorator:
-        # A mapped task is no object of the operator before a worker executes it.
-        _DecoratedTrainOperator.check_arguments({"task_id": function.__name__, **kwargs})
-        return task_decorator_factory(
+        place = {"task_id": function.__name__, **kwargs}
+        check_function(function, place)
+        decorator = task_decorator_factory(
             python_callable=function,
             multiple_outputs=multiple_outputs,
             decorated_operator_class=_DecoratedTrainOperator,
             **kwargs,
         )
+
+        # Airflow calls the constructor of the operator for a mapped task only when the task runs in a worker.
+        def check(arguments: Mapping[str, Any]) -> None:
+            _DecoratedTrainOperator.check_arguments(arguments, ())
+            op_args, op_kwargs = arguments.get("op_args") or (), arguments.get("op_kwargs") or {}
+            check_context_keys(function, op_args, op_kwargs, arguments, mapped=True)
+            check_json(op_args, op_kwargs, arguments)
+
+        return checked_decorator(decorator, check)
 
     return cast("TaskDecorator", decorate) if python_callable is None else decorate(python_callable)

@@ -1,1 +1,1 @@
-"""Connections to clusters."""
+"""Connects Airflow tasks to Kubernetes clusters."""

@@ -1,12 +1,14 @@
-"""Connects a task to the cluster that KubernetesPodOperator's parameters select.
+"""Connects a task to a cluster. The parameters that select the cluster have the names that KubernetesPodOperator uses.
 
-Workers and triggerers both use cncf.kubernetes' KubernetesHook, so that a connection works in both. The hook and its
-clients take seconds to import, so functions import them.
+In workers and in triggerers, this module uses the KubernetesHook of the provider cncf.kubernetes. Therefore a
+connection that works in a worker also works in a triggerer. The hook is imported inside functions, because the import
+takes seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.connection import Connection
 
 TEMPLATED = ("kubernetes_conn_id", "namespace", "cluster_context", "config_file")
-"""Fields of ClusterAccess that are templated fields of operators and sensors."""
+"""The fields of ClusterAccess that Airflow renders as templates in operators and sensors."""
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """KubernetesPodOperator's parameters that select the cluster; they contain no credentials.
+    """The parameters that select the cluster. Their names and values are those of KubernetesPodOperator.
 
-    `namespace` is the runs' namespace; default: that of the connection, else of this process's pod, else `default`.
+    The parameters contain no credentials.
+
+    `namespace` is the namespace of the runs. If `namespace` is None, the namespace of the connection is used. If the
+    connection has no namespace either, the default depends on the kind of connection. For an in-cluster connection, the
+    default is the namespace of the pod in which this process runs. For every other connection, the default is
+    `default`.
     """
 
     kubernetes_conn_id: str | None = "kubernetes_default"
@@ -40,7 +47,10 @@ class ClusterAccess:
 
     @classmethod
     def of(cls, task: object) -> ClusterAccess:
-        """Returns the access that an operator, sensor or trigger describes in attributes of the same names."""
+        """Creates a ClusterAccess from the attributes of an operator, a sensor or a trigger.
+
+        For each field of ClusterAccess, `task` must have an attribute with the same name.
+        """
         return cls(**{field.name: getattr(task, field.name) for field in fields(cls)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,9 +58,9 @@ class ClusterAccess:
 
 
 def connect(access: ClusterAccess) -> Connection:
-    """Returns a connection to a cluster without sending a request.
+    """Returns a connection to a cluster. This function sends no request to the cluster.
 
-    Its requests raise BadInputError if the configuration cannot be used.
+    If the configuration of the cluster is invalid, each request through the connection raises BadInputError.
     """
     from stepset.backends.kubernetes.api.connection import Connection
 
@@ -58,7 +68,7 @@ def connect(access: ClusterAccess) -> Connection:
 
 
 def client_of(access: ClusterAccess) -> Client:
-    """Returns a client for an event loop; the client reads Airflow's connection without blocking the loop."""
+    """Returns a client for an event loop. The client reads Airflow's connection without blocking the event loop."""
     from stepset.backends.kubernetes.api.client import Client
 
     async def load() -> ClientConfig:
@@ -78,26 +88,28 @@ async def _extras_of(conn_id: str | None) -> dict[str, Any]:
         return {}
     try:
         connection = await BaseHook.aget_connection(conn_id)
-    except AirflowNotFoundException as error:
-        if conn_id == "kubernetes_default":  # as KubernetesHook does
+    except AirflowNotFoundException:
+        if conn_id == "kubernetes_default":  # KubernetesHook also works without this connection
             return {}
-        raise BadInputError(f"kubernetes_conn_id: connection {conn_id!r} does not exist; create it") from error
+        raise BadInputError(_missing(conn_id)) from None
     return await connection.aextra_dejson()
 
 
 def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
-    """Reads the configuration; `extras` are the extras of Airflow's connection, which the hook reads if None.
+    """Returns the configuration of the client for a cluster.
 
-    Raises BadInputError if the configuration cannot be used.
+    `extras` are the extras of Airflow's connection. If `extras` is None, the hook queries Airflow for them.
+
+    Raises BadInputError if the configuration is invalid.
     """
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-    from airflow.sdk.exceptions import AirflowException
+    from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
     from kubernetes import client, config
 
     from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
     from stepset.errors import BadInputError
 
-    # Not the global configuration: a triggerer connects to several clusters.
+    # The client's global configuration is not changed, because a triggerer may connect to several clusters.
     configuration = client.Configuration()
     hook = KubernetesHook(
         conn_id=access.kubernetes_conn_id,
@@ -108,14 +120,23 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
     )
     if extras is not None:
         set_connection_extras(hook, extras)
+    known: Mapping[str, Any] = {}
     try:
         known = hook.conn_extras
-        from_connection = known.get("in_cluster", known.get("extra__kubernetes__in_cluster"))
-        if access.in_cluster or (access.in_cluster is None and from_connection):
-            # The hook ignores `client_configuration` in a cluster.
-            config.load_incluster_config(client_configuration=configuration)
+        if access.in_cluster or (access.in_cluster is None and _extra(known, "in_cluster")):
+            # With in-cluster credentials, the hook ignores `client_configuration`.
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException as error:
+                if access.in_cluster:
+                    raise BadInputError(_not_in_a_pod(str(error).rstrip("."))) from error
+                raise
         api = hook.get_conn()
+        if not hook.is_in_cluster:
+            _check_impersonation(access, known)
         namespace = access.namespace or hook.get_namespace()
+    except AirflowNotFoundException:
+        raise BadInputError(_missing(str(access.kubernetes_conn_id))) from None
     except (
         AirflowException,
         config.ConfigException,
@@ -125,10 +146,81 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
         TypeError,
         ValueError,
     ) as error:
-        raise BadInputError(
-            f"kubernetes_conn_id: connection {access.kubernetes_conn_id!r} cannot be used: {error}; check its extras,"
-            " in_cluster, cluster_context and config_file"
-        ) from error
+        raise BadInputError(_problem(access, known, str(error).rstrip("."))) from error
     if not namespace:
         namespace = _OWN_NAMESPACE.read_text().strip() if hook.is_in_cluster and _OWN_NAMESPACE.exists() else "default"
     return ClientConfig(api.configuration, Namespace(namespace))
+
+
+def _missing(conn_id: str) -> str:
+    """Returns the message about a connection that does not exist."""
+    return f"kubernetes_conn_id: connection {conn_id!r} does not exist; create it: {_create(conn_id)}"
+
+
+def _not_in_a_pod(error: str) -> str:
+    """Returns the message about the parameter in_cluster outside of a pod."""
+    return (
+        f"in_cluster: this process does not run in a pod: {error}; leave in_cluster out, or set it to False, and"
+        " give kubernetes_conn_id or config_file"
+    )
+
+
+def _create(conn_id: str) -> str:
+    extras = '{"kube_config_path": "/path/of/the/kubeconfig", "namespace": "training"}'
+    return f"airflow connections add {conn_id} --conn-type kubernetes --conn-extra '{extras}'"
+
+
+def _problem(access: ClusterAccess, extras: Mapping[str, Any], error: str) -> str:
+    """Returns the message about a cluster that is not configured. The message names the parameter to correct.
+
+    `extras` are the extras of Airflow's connection. They are empty if the connection does not exist.
+    """
+    parameter, path = "config_file", access.config_file
+    if path is None:
+        where = f"connection {access.kubernetes_conn_id!r}"
+        parameter, path = f"kubernetes_conn_id: kube_config_path of {where}", _extra(extras, "kube_config_path")
+    if path is not None and not any(map(_exists, str(path).split(os.pathsep))):
+        return f"{parameter}: no such file: {path}; give the path of a kubeconfig on the machine of this process"
+    if path is None and not extras and not access.in_cluster:
+        conn_id = access.kubernetes_conn_id or "kubernetes_default"
+        return (
+            f"kubernetes_conn_id: no cluster is configured: {error}; create a connection: {_create(conn_id)}; or give"
+            ' config_file; to run in the worker instead of on a cluster, set backend="local"'
+        )
+    return (
+        f"kubernetes_conn_id: connection {access.kubernetes_conn_id!r} cannot be used: {error}; check its extras,"
+        " in_cluster, cluster_context and config_file"
+    )
+
+
+def _exists(path: str) -> bool:
+    return bool(path) and Path(path).expanduser().exists()
+
+
+def _extra(extras: Mapping[str, Any], name: str) -> Any:
+    return extras.get(name, extras.get(f"extra__kubernetes__{name}")) or None
+
+
+def _check_impersonation(access: ClusterAccess, extras: Mapping[str, Any]) -> None:
+    """Raises BadInputError if the kubeconfig impersonates a user.
+
+    Without this check, the client would ignore the impersonation, and would send requests as the user of the
+    credentials.
+    """
+    import yaml
+    from kubernetes.config import kube_config
+
+    from stepset.backends.kubernetes.api.kubeconfig import check_impersonation, read_kubeconfig
+
+    def given(parameter: str | None, name: str) -> Any:
+        return _extra(extras, name) if parameter is None else parameter
+
+    path, text = given(access.config_file, "kube_config_path"), _extra(extras, "kube_config")
+    if path is None and text is not None:
+        contents = {
+            f"of connection {access.kubernetes_conn_id!r}": yaml.safe_load(text) if isinstance(text, str) else text
+        }
+    else:
+        files = map(os.path.expanduser, str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep))
+        contents = {each: read_kubeconfig(each) for each in files if each and Path(each).exists()}
+    check_impersonation(contents, given(access.cluster_context, "cluster_context"))

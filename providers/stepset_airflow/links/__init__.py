@@ -1,1 +1,1 @@
-"""Links of a task instance in Airflow's UI."""
+"""The links of a task instance in Airflow's UI."""

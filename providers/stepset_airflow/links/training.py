@@ -1,6 +1,7 @@
-"""The links of a task instance in Airflow's UI: the training's page, and URLs of the configuration.
+"""The links of a task instance in Airflow's UI.
 
-Airflow calls `get_link` in the worker when a task ends or is deferred, and stores the result.
+The links lead to the page of the run, and to URLs in the configuration of Airflow. When a task ends or is deferred, the
+worker calls `get_link` of each link and stores the returned URL.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from stepset.run_status import Failure
 
 TASK_ROUTE = "stepset-training"
-"""Last part of the URL of the tab on a task instance's page."""
+"""The last part of the URL of the tab "Training". The tab is on the page of a task instance."""
 
 
 class TrainingLink(BaseOperatorLink):
-    """The page "Training" of this task instance."""
+    """The link to the tab "Training" of the task instance."""
 
     name = "Training"
 
@@ -36,9 +37,9 @@ class TrainingLink(BaseOperatorLink):
 
 @dataclass(frozen=True)
 class LinkFields:
-    """The fields of a run that are filled into configured URLs.
+    """The fields of a run that replace placeholders in configured URLs.
 
-    `pod` and `rank` are those of the first failure; empty if there is none.
+    `pod` and `rank` are the pod and the rank that failed first. If nothing failed, both are empty.
     """
 
     namespace: str
@@ -52,22 +53,22 @@ class LinkFields:
 
 
 class WorkloadLink(BaseOperatorLink):
-    """The run's workload in the dashboard of `[stepset] run_url`."""
+    """The link to the workload of the run in a dashboard. The option `[stepset] run_url` contains the URL."""
 
     name = "Workload"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Returns the URL; empty if none is configured."""
+        """Returns the URL, or an empty string if no URL is configured."""
         return _configured_url("run_url", getattr(operator, "link_fields", None))
 
 
 class FailedRankLink(BaseOperatorLink):
-    """The log of the rank that failed first, in the log store that `[stepset] logs_url` names."""
+    """The link to the log of the rank that failed first. The option `[stepset] logs_url` contains the URL."""
 
     name = "Log of the failed rank"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Returns the URL; empty if no pod has failed, or no URL is configured."""
+        """Returns the URL, or an empty string if no pod has failed or no URL is configured."""
         fields = getattr(operator, "link_fields", None)
         return _configured_url("logs_url", fields) if fields is not None and fields.pod else ""
 
@@ -77,12 +78,16 @@ LINKS = (TrainingLink(), WorkloadLink(), FailedRankLink())
 
 
 def links_of(operator: BaseOperator, ti_key: Any) -> dict[str, str]:
-    """Returns XCom key -> URL of all links whose URL is not empty."""
+    """Returns a mapping from XCom keys to the URLs of the links. Links with an empty URL are not included."""
     return {link.xcom_key: url for link in LINKS if (url := link.get_link(operator, ti_key=ti_key))}
 
 
 def _configured_url(option: str, fields: LinkFields | None) -> str:
-    """Returns a configured URL with `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` filled in."""
+    """Returns the URL in a configuration option, or an empty string if the option is not set.
+
+    The function replaces `{namespace}`, `{run}`, `{target}`, `{pod}` and `{rank}` in the URL with the values of
+    `fields`.
+    """
     template = str(conf.get("stepset", option, fallback="") or "")
     if not template or fields is None:
         return ""

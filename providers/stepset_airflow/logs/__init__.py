@@ -1,1 +1,1 @@
-"""The task log: a run's lines and reports, and the lines that an earlier triggerer wrote."""
+"""Modules that write the output of a run to the task log, and read the lines that an earlier triggerer wrote."""

@@ -1,7 +1,8 @@
-"""Recognises lines that an earlier triggerer wrote to a task's log after it last stored its position. Pure.
+"""Detects lines that an earlier triggerer has already written to a task's log.
 
-The next triggerer writes the lines of the pods' logs that follow that position. The lines that the earlier triggerer
-wrote are among them, in the same order for each source; the next one must skip them.
+The earlier triggerer stores its position in the log at intervals. The next triggerer continues at the last stored
+position. After that position, the earlier triggerer may have written further lines, which the next triggerer must skip.
+The lines of each source are written in the same order by both triggerers.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _PHASE = re.compile(r"run \S+: ")
 
 
 class LogDeduplicator:
-    """Texts that an earlier triggerer wrote to a task's log, and that the next one must skip.
+    """The messages that an earlier triggerer has written to a task's log. The next triggerer must skip these messages.
 
     Attributes:
-        phase: the last text that reports the run's phase; empty: none.
-        other: all other texts, except ranks' lines and progress.
+        phase: the last message that reports the phase of the run. Empty if no message reports a phase.
+        other: the messages that are neither lines of ranks, nor reports of the phase, nor reports of progress.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -37,7 +38,11 @@ class LogDeduplicator:
                 self.other.add(text)
 
     def consume(self, text: str) -> bool:
-        """Returns whether `text` was written; discards the written texts of its kind up to `text`, or all if not."""
+        """Returns whether the earlier triggerer has written the message `text`.
+
+        The method compares `text` only with messages of the same kind. It discards these messages up to and including
+        `text`. If none of these messages is `text`, it discards all messages of this kind.
+        """
         if not (kind := _kind(text)):
             return text in self.other
         left = self._left.get(kind)
@@ -48,13 +53,13 @@ class LogDeduplicator:
 
 
 def _same(written: str, text: str) -> bool:
-    """Returns whether `written` is `text`, or `text` with secrets masked as in Airflow's log."""
+    """Returns whether `written` is equal to `text`, apart from secrets that Airflow has masked in `written`."""
     if SECRET_MASK not in written:
         return written == text
     first, *between, last = written.split(SECRET_MASK)
     if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
         return False
-    # The first occurrence of each piece leaves the most text for the next pieces, so none has to be tried twice.
+    # Only the first occurrence of each piece is tried, because it leaves the most characters for the next pieces.
     at, end = len(first), len(text) - len(last)
     for piece in between:
         at = text.find(piece, at, end)
@@ -65,7 +70,11 @@ def _same(written: str, text: str) -> bool:
 
 
 def _kind(text: str) -> str:
-    """Returns the kind of a text, within which texts keep their order; empty for a text that is written only once."""
+    """Returns the kind of a message. Messages of the same kind are always written in the same order.
+
+    The kind of a rank's line is the source of the line. The kind of a progress report is `progress`. The kind of every
+    other message is an empty string. Such a message is written only once.
+    """
     if text.startswith("["):
         return text.partition("]")[0]
     return "progress" if text.startswith("progress: ") else ""

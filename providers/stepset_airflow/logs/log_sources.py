@@ -1,7 +1,4 @@
-"""Maps the ranks that a task log shows to the sources that print their lines. Pure.
-
-Only the pods of these sources are read.
-"""
+"""Determines the sources whose lines a task log shows. Only the logs of the pods of these sources are read."""
 
 from __future__ import annotations
 
@@ -12,9 +9,13 @@ if TYPE_CHECKING:
 
 
 def log_sources(ranks: frozenset[int] | None, plan: LaunchPlan) -> frozenset[str] | None:
-    """Returns the sources of ranks: the ranks, their launchers, and pods that are not nodes.
+    """Returns the sources whose lines the task log shows. None means all sources.
 
-    Sources are names such as `rank 0`, `node 0`, `launcher`, `prepare-0`. None stands for all ranks or sources.
+    A source is a name such as `rank 0`, `node 0`, `launcher` or `prepare-0`. The returned sources are the ranks, the
+    launchers of these ranks, and all pods that are not nodes of the run.
+
+    `ranks` is the set of the ranks whose lines are shown. If `ranks` is None, all ranks are shown, and the function
+    returns None.
     """
     from stepset.plan.model import LAUNCHER, NODE
     from stepset.plan.ranks import rank_ranges

@@ -1,13 +1,19 @@
-"""Writes a run to its task's log while it runs: the selected ranks' lines and stepset's reports."""
+"""Writes to the task's log while a run is in progress.
+
+The task's log contains the lines of the selected ranks, and messages about the state of the run.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepset_airflow.airflow_internals import redact
 from stepset_airflow.logs.deduplicate import LogDeduplicator
+from stepset_airflow.transferable import masked_result
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
@@ -15,11 +21,14 @@ if TYPE_CHECKING:
     from stepset.watch.lines import OpenLine
     from stepset.watch.present.records import Record
 
+_RESULT_LENGTH = 1000
+"""Maximum number of characters of the run's result in the task log."""
+
 StatusCallback = Callable[[dict[str, Any]], None]
 
 
 class Log(Protocol):
-    """The methods of a task's logger that this package calls."""
+    """The logger methods with which this package writes to a task log."""
 
     def info(self, event: str, /) -> Any: ...
 
@@ -29,7 +38,10 @@ class Log(Protocol):
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
-    """Like `stepset.watch.present.sources.ranks_to_log`, but raises ValueError."""
+    """Converts the parameter `log_ranks` to a set of ranks. None means all ranks.
+
+    Raises ValueError if the value is invalid.
+    """
     from stepset.errors import BadInputError
     from stepset.watch.present import sources
 
@@ -40,7 +52,10 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, ...]:
-    """Returns the functions of dotted paths such as `my_package.hooks.on_change`; raises BadInputError."""
+    """Imports the functions with the given dotted paths, such as `my_package.hooks.on_change`, and returns them.
+
+    Raises BadInputError if a function cannot be imported.
+    """
     from stepset.errors import BadInputError
 
     found = []
@@ -53,14 +68,17 @@ def find_callbacks(paths: str | Sequence[str] | None) -> tuple[StatusCallback, .
 
 
 class TaskLog:
-    """A run's listener that writes to a task log.
+    """A listener of a run that writes to a task log.
 
     Args:
-        ranks: ranks whose lines are written; None: all. Lines without a rank (launchers, roles) are written unless
-            `ranks` is empty.
-        callbacks: called with `RunStatus.to_dict()` at every change.
-        reported: `reported` of the TaskLog of another process, which wrote to the log before.
-        written: lines that the other process wrote after `reported`; they are not repeated.
+        log: the logger of the task.
+        ranks: the ranks whose lines are written. None means all ranks. Lines of launchers and roles are also written,
+            unless `ranks` is empty.
+        callbacks: functions that are called with `RunStatus.to_dict()` after every change of the status.
+        reported: the value of `TaskLog.reported` in the previous process that wrote to the log. None if there was no
+            previous process.
+        written: the lines that the previous process wrote after it had stored `reported`. These lines are not written
+            again.
     """
 
     def __init__(
@@ -82,12 +100,15 @@ class TaskLog:
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The reports that were written, as plain data, so that another process does not repeat them."""
+        """The messages that the log already contains about the run, as plain data.
+
+        A process that continues the log passes this value to its TaskLog. The messages are then not repeated.
+        """
         return self._presenter.presented
 
     @property
     def progress(self) -> Progress | None:
-        """The last progress that was written."""
+        """The progress that was most recently written to the log."""
         return self._presenter.progress
 
     def on_line(self, line: LogLine) -> None:
@@ -100,16 +121,16 @@ class TaskLog:
             self._write_line(line)
 
     def on_status(self, status: RunStatus) -> None:
-        self._write(self._presenter.see(status, time.monotonic()))
+        self._write(self._presenter.see(status, time.monotonic()), status.result)
         for callback in self._callbacks:
             self.call(callback, status)
 
     def note(self, note: str) -> None:
-        """Writes a note on the run, unless it was written before."""
+        """Writes a note about the run, unless the same note was written before."""
         self._write(self._presenter.note(note))
 
     def call(self, callback: StatusCallback, status: RunStatus) -> None:
-        """Calls a callback; logs its error and continues."""
+        """Calls a callback. If the callback raises an exception, logs the exception and continues."""
         try:
             callback(status.to_dict())
         except Exception:  # noqa: BLE001 - the user's code must not stop the training
@@ -120,19 +141,32 @@ class TaskLog:
         if not self._written.consume(text):
             self._log.info(text)
 
-    def _write(self, records: Iterable[Record]) -> None:
-        from stepset.watch.present.records import FirstFailure
+    def _write(self, records: Iterable[Record], result: Any = None) -> None:
+        """Writes records to the log. Writes `result` after the record of the run's end, unless `result` is None."""
+        from stepset.watch.present.records import FirstFailure, RunEnded
 
         for record in records:
-            # The exception that ends the task describes the failure.
+            # A FirstFailure is not written, because the message of the task's exception already describes the failure.
             text = self._printable_text(record.text)
             if not isinstance(record, FirstFailure) and not self._written.consume(text):
                 write = self._log.info if record.level == "info" else self._log.warning
                 write(text)
+            if isinstance(record, RunEnded) and result is not None:
+                self._write_result(result)
+
+    def _write_result(self, result: Any) -> None:
+        """Writes the result. Secrets that Airflow masks in logs are masked. A long result is truncated."""
+        shown = self._printable_line(json.dumps(redact(result), ensure_ascii=False))
+        text = f"result: {shown if len(shown) <= _RESULT_LENGTH else f'{shown[:_RESULT_LENGTH]}... (XCom has all)'}"
+        if not self._written.consume(text):
+            self._log.info(text)
 
 
 class Listeners:
-    """Several listeners of a run as one, called in their order."""
+    """A listener of a run that forwards each call to several other listeners, in the given order.
+
+    The secrets in the result of a run are masked before the other listeners receive the result.
+    """
 
     def __init__(self, *listeners: RunListener) -> None:
         self._listeners = listeners
@@ -149,5 +183,6 @@ class Listeners:
                 listener.on_open_line(line)
 
     def on_status(self, status: RunStatus) -> None:
+        status = masked_result(status)
         for listener in self._listeners:
             listener.on_status(status)

@@ -1,1 +1,1 @@
-"""OpenLineage events of a training."""
+"""Reports runs to OpenLineage."""

@@ -1,4 +1,7 @@
-"""OpenLineage's datasets and run facet of a training; imported only if OpenLineage is installed."""
+"""Creates the OpenLineage datasets and the OpenLineage run facet of a run.
+
+This module is imported only if OpenLineage is installed.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,18 @@ _FILE = "file"
 
 @attr.define
 class TrainingRunFacet(RunFacet):
-    """A distributed training run; unknown values are None.
+    """The run facet of a distributed training run. A field whose value is unknown is None.
 
     Args:
-        framework: torch, mpi, ...
-        numNodes: pods in the training world.
-        worldSize: ranks.
-        attempt: restarts of the whole gang.
-        phase: Succeeded or Failed; None until the run is over.
-        metrics: the last values that the ranks reported.
-        failureKind: kind of the failure.
-        failureRank, exitCode: the rank that failed first, and its exit code.
+        framework: the kind of the framework, for example `torch` or `mpi`.
+        numNodes: the number of nodes.
+        worldSize: the number of ranks.
+        attempt: the number of times that all ranks were restarted together.
+        phase: the final phase of the run, for example Succeeded or Failed. None until the run has finished.
+        metrics: the last values of the metrics that the ranks reported.
+        failureKind: the kind of the failure.
+        failureRank: the rank that failed first.
+        exitCode: the exit code of the rank that failed first.
     """
 
     job: str | None = None
@@ -49,7 +53,12 @@ class TrainingRunFacet(RunFacet):
 
 
 def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
-    """Returns the run facet; `job` is None if the job is invalid or incomplete, `status` is None until the run ends."""
+    """Returns the run facet of a run.
+
+    Args:
+        job: the job of the run. None if the job is invalid or incomplete.
+        status: the final status of the run. None until the run has finished.
+    """
     facet = TrainingRunFacet()
     if job is not None:
         facet.job, facet.framework, facet.numNodes = job.name, job.framework.kind, job.num_nodes
@@ -65,9 +74,11 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
 
 
 def datasets(entities: Iterable[Any]) -> list[Dataset]:
-    """Returns the datasets of inlets and outlets (Airflow's objects, URIs, absolute paths), each once.
+    """Returns the datasets of inlets or outlets, without duplicates.
 
-    Skips None, and assets without a location.
+    Args:
+        entities: URIs, absolute paths, and objects of Airflow such as assets. None and assets without a location are
+            skipped.
     """
     found: dict[tuple[str, str], Dataset] = {}
     for entity in entities:
@@ -80,12 +91,20 @@ def datasets(entities: Iterable[Any]) -> list[Dataset]:
 
 
 def _of_uri(uri: str) -> Dataset | None:
-    """Returns the dataset of a URI in OpenLineage's naming: `s3://bucket` and `key`, or `file` and the path."""
-    parts = urlsplit(uri)
+    """Returns the dataset of a URI or an absolute path. Returns None if `uri` is neither.
+
+    For `s3://bucket/key`, the namespace of the dataset is `s3://bucket`, and the name of the dataset is `key`. For an
+    absolute path, the namespace is `file`, and the name is the path. OpenLineage defines these conventions.
+    """
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port  # raises ValueError if the port is invalid
+    except ValueError:
+        return None
     if parts.scheme == _FILE or (not parts.scheme and uri.startswith("/")):
         return Dataset(namespace=_FILE, name=parts.path)
     if not parts.scheme or not parts.hostname:
         return None
-    # Without user and password.
+    # The host must not contain the user and the password of the URI.
     host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
     return Dataset(namespace=f"{parts.scheme}://{host}", name=parts.path.lstrip("/"))

@@ -1,7 +1,8 @@
-"""Reports a training to OpenLineage: its inputs and outputs, and a facet of the run.
+"""Reports the inputs, the outputs and a run facet of a run to OpenLineage.
 
-Airflow's OpenLineage provider, if it is installed and enabled, calls these methods; OpenLineage is imported only then.
-The methods leave out arguments, environment and logs, which may contain secrets.
+If Airflow's OpenLineage provider is installed and enabled, it calls the methods of this module. OpenLineage is imported
+only in these methods, so the operator works without OpenLineage. The methods do not report arguments, environment
+variables or logs, because these may contain secrets.
 """
 
 from __future__ import annotations
@@ -22,33 +23,43 @@ if TYPE_CHECKING:
     Lineage = OperatorLineage[Dataset, RunFacet]
 
 FACET = "stepset_training"
-"""Name of the run facet."""
+"""The name of the run facet."""
 
 
 class TrainingLineage:
-    """The operator's methods for OpenLineage."""
+    """The methods of the operator that Airflow's OpenLineage provider calls."""
 
-    # Attributes of the operator.
+    # These attributes belong to the operator.
     inlets: list[Any]
     outlets: list[Any]
     checkpoint_dir: str | None
     _environment: dict[str, str]
     _status: RunStatus | None = None
-    """The final status; None until the run is over."""
+    """The final status of the run. None until the run has finished."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Returns the lineage at the start: the job, and the checkpoint from which it starts."""
+        """Returns the lineage at the start of the task.
+
+        The lineage contains the run facet of the job. If the run starts from the checkpoint of an asset, the checkpoint
+        is an input.
+        """
         return self._lineage(outputs=self.outlets)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:
-        """Returns the lineage of a successful run, with its final status and the checkpoint that it wrote."""
+        """Returns the lineage of a successful run.
+
+        The lineage contains the final status of the run. The checkpoint that the run wrote is an output.
+        """
         status, checkpoint = self._status, self.checkpoint_dir
         if status is not None and isinstance(status.result, Mapping):
             checkpoint = status.result.get(CHECKPOINT) or checkpoint
         return self._lineage(outputs=[*self.outlets, checkpoint])
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage:
-        """Returns the lineage of a failed run, without its checkpoint, because other tasks should not use that."""
+        """Returns the lineage of a failed run.
+
+        The checkpoint of a failed run is not an output, because other tasks should not use this checkpoint.
+        """
         return self._lineage(outputs=self.outlets)
 
     def _lineage(self, outputs: Iterable[Any]) -> Lineage:
@@ -63,7 +74,10 @@ class TrainingLineage:
         )
 
     def _job_or_none(self) -> TrainingJob | None:
-        """Returns the job; None if it is not valid, or incomplete because its function is added when the task runs."""
+        """Returns the job, or None if the job is not valid.
+
+        If the decorator created the task, the job is invalid before the task runs, because the program is missing.
+        """
         from stepset.errors import BadInputError
 
         try:

@@ -1,1 +1,1 @@
-"""Airflow operators."""
+"""The Airflow operator that runs a distributed training."""

@@ -1,40 +1,45 @@
-"""DistributedTrainOperator: a distributed training run as one Airflow task.
+"""DistributedTrainOperator, which runs a distributed training as one Airflow task.
 
-run/job_fields.py builds the job, logs/task_log.py writes the log, run/cluster_run.py runs the job on a cluster,
-run/exit_policy.py decides how the task ends. Functions import slow modules, because DAG files must parse quickly.
+run/job_fields.py builds the job. run/local_run.py runs the job on the worker. run/cluster_run.py runs the job on a
+cluster. logs/task_log.py writes the task log. run/exit_policy.py decides how the task ends. Slow modules are imported
+inside functions, because Airflow must be able to parse DAG files quickly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset_airflow.airflow_internals import checked_partial, is_unmapping
-from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm
+from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm, warm_start_note
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED
-from stepset_airflow.identity import attempt, epoch, free_name, run_name
 from stepset_airflow.links.training import LINKS
-from stepset_airflow.logs.task_log import Listeners, TaskLog, find_callbacks, ranks_to_log
+from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_values
-from stepset_airflow.run.exit_policy import outcome_of, skip_reason
+from stepset_airflow.parsing.mapped import Instances, check_mapped
+from stepset_airflow.parsing.unknown_parameters import take_unknown
+from stepset_airflow.parsing.values import in_seconds
+from stepset_airflow.run.exit_policy import skip_reason
 from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.sdk import Asset, Context
 
-    from stepset.backends.base import Backend, RunHandle, RunRequest
     from stepset.run_status import RunStatus
     from stepset.spec import TrainingJob
     from stepset_airflow.airflow_internals import OperatorPartial
     from stepset_airflow.run.cluster_run import ClusterRun
+    from stepset_airflow.run.local_run import LocalRun
 
 OPTIONS = (
     "job",
@@ -59,50 +64,64 @@ OPTIONS = (
     "quiet_after",
     "on_finish_action",
     "on_kill_action",
+    "on_orphan",
 )
-"""The operator's parameters that are not fields of the job."""
+"""The parameters of the operator that are not fields of the job."""
 
 
 class DistributedTrainOperator(TrainingLineage, TrainingTask):
-    """Runs a distributed training and waits for its end; the result that rank 0 wrote is the task's XCom.
+    """Runs a distributed training and waits until it has finished. The task's XCom is the result that rank 0 wrote.
 
-    Parameters with the names of the job file's fields describe the job; all are templated. They replace the fields of
-    `job`. Paths are relative to the DAG file; those in a job file are relative to the job file.
+    Some parameters have the same names as the fields of a job file. The value of such a parameter takes precedence over
+    the field in `job`. These parameters are templated. Paths are relative to the directory of the DAG file. Paths in a
+    job file are relative to the job file's directory.
 
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
-        name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, env,
-        resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
+        name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, requirements,
+        env, resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
         service_account, security, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
-        queue_name: shorthand for `scheduling={"queue_name": ...}`.
-        backend: `kubernetes`, or `local` for processes of the worker; default: [stepset] backend, else kubernetes.
-        target: kind of the run's object on a cluster: jobset (default), trainjob, statefulset, job or volcano.
-        log_ranks: ranks whose lines are written to the task log: `all`, `failed`, a rank, or a list of ranks; the
-            last lines of the failing rank are always written; default: [stepset] log_ranks, else 0.
-        warm_start: an asset, which becomes an inlet of the task. The ranks' variable STEPSET_WARM_START is the
-            checkpoint in the latest of the asset's events that has one, else in the asset's state, if there is one.
-        exit_code_policy: maps exit codes of the first failing rank, or failure kinds, to `fail` (no further try),
-            `retry` or `skip`; default: Rejected and Cancelled fail, everything else is retried up to `retries` times.
-        callbacks: dotted paths of functions called with the run's status, as a mapping, at every change.
-        durable: whether a retry continues the run of an earlier try. A local run ends with its worker; a retry starts
-            a new one, from the checkpoint in `checkpoint_dir` if one exists.
-        wait_for_completion: False only starts the run; not possible with `local`.
-        deferrable: wait in the triggerer; default: [operators] default_deferrable. A local run always needs its
-            worker.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster, as for
-            KubernetesPodOperator; not used by `local`.
-        poll_interval: seconds between two checks of the time limits while the task is deferred; not used by `local`.
-        admission_timeout: maximum seconds that the run waits in its queue; default: no limit; not used by `local`.
-        startup_timeout: maximum seconds from admission until all pods run; default: 30 minutes; not used by `local`.
-        quiet_after: seconds without a line from `log_ranks` after which a note in the log reports the silence; None:
-            never; not used by `local`.
-        on_finish_action: what happens to the objects of a completed run: `keep`, `delete` or `delete_succeeded`; not
-            used by `local`, which keeps its run directory.
-        on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`; a local run ends.
+        queue_name: a shorthand for `scheduling={"queue_name": ...}`.
+        backend: `kubernetes`, or `local` for processes of the worker. The default is the configuration option
+            [stepset] backend. If the option is not set, the default is `kubernetes`.
+        target: the kind of the Kubernetes object that represents the run on a cluster. The target is jobset (default),
+            trainjob, statefulset, job or volcano.
+        log_ranks: the ranks whose lines are written to the task log: `all`, `failed`, a rank, or a list of ranks. The
+            last lines of the failed rank are always written. The default is the option [stepset] log_ranks. If the
+            option is not set, the default is 0.
+        warm_start: an asset. The asset becomes an inlet of the task. The ranks receive the asset's latest checkpoint in
+            the environment variable STEPSET_WARM_START. If no event of the asset contains a checkpoint, the checkpoint
+            in the asset's state is used. If the asset has no checkpoint, the variable is not set.
+        exit_code_policy: a mapping. Each key is an exit code of the first failing rank, or a kind of failure. Each
+            value is `fail` (no further try), `retry` or `skip`. By default, the task fails without a further try if the
+            kind is Rejected or Cancelled. After every other failure, the task is retried up to `retries` times.
+        callbacks: dotted paths of functions that are called with the status, a mapping, after every change of the run.
+        durable: whether a retry continues the run of an earlier try. A local run ends with its worker. A retry then
+            starts a new run. If `checkpoint_dir` contains a checkpoint, the new run starts from this checkpoint.
+        wait_for_completion: whether the task waits for the run. With the backend `local` the task must wait.
+        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable. A
+            local run is not deferred, because it needs its worker.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
+            run. These parameters have the same meaning as in KubernetesPodOperator. The backend `local` ignores these
+            parameters. It also ignores `poll_interval`, `admission_timeout`, `startup_timeout` and `quiet_after`.
+        poll_interval: the interval between two checks of the time limits while the task is deferred.
+        admission_timeout: the maximum time that the run waits in its queue. By default there is no limit.
+        startup_timeout: the maximum time from admission until all pods run. The default is 30 minutes.
+        quiet_after: the time without lines of `log_ranks` after which a note is written, or None. This duration and
+            the three above are numbers of seconds, text such as `5m`, or timedeltas.
+        on_finish_action: what happens to the objects of a completed run: `keep`, `delete` or `delete_succeeded`. The
+            backend `local` always keeps the run's directory.
+        on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`. A local run is stopped.
+        on_orphan: what happens to the run if the pod of the worker terminates before the run has finished. `keep` does
+            not stop the run. `stop` applies `on_kill_action`. With `stop`, no other process may continue the run.
+            Therefore `stop` requires `durable=False`, `deferrable=False`, `wait_for_completion=True`, and `delete` or
+            `suspend` as `on_kill_action`. A local run always ends with its worker.
 
     Raises:
-        ValueError: a value that is known when the DAG file is parsed is invalid (a parameter, or a field of the job).
-        TypeError: an unknown parameter.
+        ValueError: the value of a parameter or of a field of the job is invalid, and the value is known when Airflow
+            parses the DAG file. Also raised if the script does not exist, or if the image for a run on a cluster is
+            missing.
+        TypeError: a parameter is unknown.
     """
 
     template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
@@ -110,6 +129,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         "job": "json",
         "function": "py",
         "args": "json",
+        "requirements": "json",
         "env": "json",
         "resources_per_node": "json",
         "storage": "json",
@@ -124,7 +144,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
     _sets_function: ClassVar[bool] = False
-    """Whether `execute` of a subclass sets `function`."""
+    """Whether the class sets `function` in `execute`. This is True only for the operator of the decorator."""
 
     def __init__(
         self,
@@ -140,15 +160,16 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         command: Sequence[str] | None = None,
         function: str | None = None,
         args: Sequence[Any] | None = None,
-        code: str | None = None,
+        code: str | Mapping[str, str] | None = None,
+        requirements: Sequence[str] | None = None,
         env: Mapping[str, Any] | None = None,
         resources_per_node: Mapping[str, Any] | None = None,
         storage: Sequence[Mapping[str, Any]] | None = None,
         checkpoint_dir: str | None = None,
         roles: Sequence[Mapping[str, Any]] | None = None,
         restart: Mapping[str, Any] | None = None,
-        deadline: int | str | None = None,
-        ttl: int | str | None = None,
+        deadline: int | str | timedelta | None = None,
+        ttl: int | str | timedelta | None = None,
         scheduling: Mapping[str, Any] | None = None,
         network: Mapping[str, Any] | None = None,
         service_account: str | None = None,
@@ -172,15 +193,16 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         in_cluster: bool | None = None,
         cluster_context: str | None = None,
         config_file: str | None = None,
-        poll_interval: float = 10,
-        admission_timeout: float | None = None,
-        startup_timeout: float | None = STARTUP_TIMEOUT,
-        quiet_after: float | None = 3600,
+        poll_interval: float | str | timedelta = 10,
+        admission_timeout: float | str | timedelta | None = None,
+        startup_timeout: float | str | timedelta | None = STARTUP_TIMEOUT,
+        quiet_after: float | str | timedelta | None = 3600,
         on_finish_action: str = "keep",
         on_kill_action: str = "delete",
+        on_orphan: str = "keep",
         **kwargs: Any,
     ) -> None:
-        check_names(type(self), kwargs, kwargs)
+        unknown = take_unknown(type(self), kwargs, unmapping=is_unmapping(self))
         super().__init__(**kwargs)
         if warm_start is not None and warm_start not in self.inlets:
             self.inlets = [*self.inlets, warm_start]
@@ -196,6 +218,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.function = function
         self.args = args
         self.code = code
+        self.requirements = requirements
         self.env = env
         self.resources_per_node = resources_per_node
         self.storage = storage
@@ -227,52 +250,47 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.in_cluster = in_cluster
         self.cluster_context = cluster_context
         self.config_file = config_file
-        self.poll_interval = poll_interval
-        self.admission_timeout = admission_timeout
-        self.startup_timeout = startup_timeout
-        self.quiet_after = quiet_after
+        self.poll_interval = in_seconds(poll_interval)
+        self.admission_timeout = in_seconds(admission_timeout)
+        self.startup_timeout = in_seconds(startup_timeout)
+        self.quiet_after = in_seconds(quiet_after)
         self.on_finish_action = on_finish_action
         self.on_kill_action = on_kill_action
+        self.on_orphan = on_orphan
         self._environment: dict[str, str] = {}
         self.link_fields = None
-        self._handle: RunHandle | None = None
+        self._local_run: LocalRun | None = None
         self._killed = False
-        self._stopped = False
-        if not is_unmapping(self):
-            check_values(type(self), self._arguments(), kwargs, sets_function=self._sets_function, complete=True)
+        if is_unmapping(self):
+            check_names(type(self), unknown, kwargs)
+        else:
+            check_values(type(self), self._arguments(), unknown, kwargs, sets_function=self._sets_function)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Returns the operator with constant arguments, to be mapped over others; raises like the constructor."""
-        cls.check_arguments(kwargs)
-        return checked_partial(super().partial(**kwargs), lambda mapped: check_names(cls, mapped, kwargs))
+        """Returns an operator whose `expand` adds mapped arguments. `expand` raises the errors of the constructor."""
+        take_unknown(cls, known := dict(kwargs))
+        return checked_partial(super().partial(**known), lambda *mapped: cls.check_arguments(kwargs, *mapped))
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
-        """Checks arguments that may be incomplete; raises like the constructor."""
-        check_names(cls, arguments, arguments)
-        given = {name: value for name, value in arguments.items() if name in (*OPTIONS, *JOB_FIELDS)}
-        if "job" in given:
-            given["job"] = templatable(given["job"])
-        check_values(cls, given, arguments, sets_function=cls._sets_function, complete=False)
+    def check_arguments(
+        cls, arguments: Mapping[str, Any], mapped: Collection[str] | None = None, instances: Instances = ()
+    ) -> None:
+        """Checks the arguments of a mapped task. Raises the errors of the constructor. See `check_mapped`."""
+        check_mapped(cls, arguments, mapped, instances, (*OPTIONS, *JOB_FIELDS), sets_function=cls._sets_function)
 
     def execute(self, context: Context) -> Any:
-        """Runs the job to its end.
+        """Runs the job, and waits until the run has finished.
 
         Returns:
-            The result; None if rank 0 wrote none.
+            The result of the run, or None if rank 0 wrote no result.
 
         Raises:
-            AirflowFailException: the job is not valid, or another try would fail too.
-            AirflowSkipException: `exit_code_policy` requires it.
+            AirflowFailException: the job is invalid, or another try would also fail.
+            AirflowSkipException: the job failed, and `exit_code_policy` maps the failure to `skip`.
             AirflowException: the job failed, or the task was killed.
         """
-        from stepset.backends import backend_of
-        from stepset.errors import BadInputError
-        from stepset.run_status import Phase
-        from stepset_airflow.page.past_tries import failure_of
-        from stepset_airflow.page.writer import open_page
-        from stepset_airflow.run.try_reason import local_try_reason
+        from stepset_airflow.run.local_run import LocalRun
 
         name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
         check_rendered({**self._arguments(), "backend": name})
@@ -280,34 +298,20 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             self._environment = start_warm(context, self.warm_start)
         if name == "kubernetes":
             return self._execute_on_cluster(context)
-        ti, store = context["ti"], context["task_state_store"]
-        tried, cleared = attempt(ti, self.retries or 0), epoch(ti, self.retries or 0)
-        if reason := local_try_reason(tried, cleared, lambda: failure_of(store)):
-            self.log.info(reason)
-        with open_page(self, ti, {}) as page:
-            try:
-                backend = backend_of(name)
-                self._handle = backend.start(self._request(context, backend), Listeners(self.task_log(), page))
-            except BadInputError as error:
-                raise AirflowFailException(str(error)) from error
-            status = self._wait(self._handle)
-        if self._killed:
-            # Airflow calls on_kill in its SIGTERM handler, and then execute() continues (apache/airflow#73006): without
-            # this exception a task whose training was killed could succeed.
-            raise AirflowException(f"run {status.name} was stopped because its task was killed")
-        if status.phase is not Phase.SUCCEEDED:
-            page.store_try(store)
-            raise self.failure(status, outcome_of(status.failure, self.exit_code_policy))
-        self.report_to_assets(context, status)
-        return status.result
+        self._local_run = LocalRun(self, context, name)
+        return self._local_run.execute(lambda: self._killed)
 
     def on_kill(self) -> None:
-        """Ends a local run; `execute` handles a run on a cluster. Airflow calls it on SIGTERM and execution_timeout."""
+        """Stops a local run. If the run is on a cluster, `execute` decides whether to stop the run.
+
+        Airflow calls this method after SIGTERM and when execution_timeout expires.
+        """
         self._killed = True
-        self._stop()
+        if self._local_run is not None:
+            self._local_run.stop()
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Continues after the trigger's event; returns and raises like `execute`."""
+        """Continues the task after an event of the trigger. The result and the exceptions are those of `execute`."""
         if self.warm_start is not None:
             self._environment = resume_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
@@ -329,15 +333,22 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return self._on_cluster(context, execute)
 
     def _on_cluster(self, context: Context, action: Callable[[ClusterRun], Any]) -> Any:
-        """Calls `action` with the run; raises Airflow's exceptions in place of stepset's."""
+        """Calls `action` with the run, and converts stepset's exceptions to Airflow's exceptions.
+
+        If execution_timeout expires during `action`, the method ends the run.
+        """
         from stepset.errors import BadInputError, InfrastructureError
         from stepset_airflow.run.cluster_run import ClusterRun
 
         run = ClusterRun(self, context)
         try:
-            return action(run)
+            try:
+                return action(run)
+            except AirflowTaskTimeout:
+                run.end_after_timeout()
+                raise
         except BadInputError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         except InfrastructureError as error:
             raise AirflowException(str(error)) from error
         finally:
@@ -346,61 +357,44 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*OPTIONS, *JOB_FIELDS)}
 
-    def _request(self, context: Context, backend: Backend) -> RunRequest:
-        from stepset.backends.base import RunRequest
-        from stepset.sources import read_sources
-
-        job, base_dir = self.job_and_base()
-        ti = context["ti"]
-        tried = attempt(ti, self.retries or 0)
-        return RunRequest(job, read_sources(job, base_dir), name=free_name(run_name(ti), backend), attempt=tried)
-
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job of the rendered fields and the directory its paths are relative to; raises like `job_of`."""
+        """Returns the job and its base directory. Relative paths in the job are relative to this directory.
+
+        Raises the errors of `job_of`.
+        """
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 
     @property
     def ranks(self) -> frozenset[int] | None:
-        """The ranks whose lines the task log shows; None: all."""
+        """The ranks whose lines the task log shows. None means all ranks."""
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
         return ranks_to_log(log_ranks)
 
-    def task_log(self, reported: Mapping[str, Any] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log.
+    def log_warm_start(self) -> None:
+        if note := warm_start_note(self._environment, self.warm_start):
+            self.log.info(note)
 
-        `reported` is `TaskLog.reported` of another process, which wrote to the log before.
+    def task_log(self, reported: Mapping[str, Any] | None = None) -> TaskLog:
+        """Returns a listener that writes the output of a run to this task's log.
+
+        If another process wrote to the log earlier, `reported` is the value of `TaskLog.reported` in that process.
         """
         return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), reported)
 
-    def _wait(self, handle: RunHandle) -> RunStatus:
-        if self._killed:  # before the run was started
-            self._stop()
-        try:
-            return handle.wait()
-        except BaseException:  # execution_timeout, or the worker shuts down: no process may remain
-            self._stop()
-            handle.wait()
-            raise
-
-    def _stop(self) -> None:
-        # Only once: a second request would end the run before it can write a checkpoint.
-        if self._handle is not None and not self._stopped:
-            self._stopped = True
-            self._handle.cancel()
-
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
+        """Returns the exception that ends the task. `outcome` is `fail`, `retry` or `skip`."""
         from stepset.watch.present.failure_report import failure_text
 
         self._status = status
         if outcome == "retry":
             return TrainingTaskError.of(status)
         if outcome == "skip":
-            return AirflowSkipException(f"{skip_reason(status.failure, self.exit_code_policy)}\n{failure_text(status)}")
+            reason = skip_reason(status.failure, self.exit_code_policy)
+            return AirflowSkipException(f"{reason}\n{failure_text(status, advice=False)}")
         return AirflowFailException(failure_text(status))
 
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
-        """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
+        """Adds the result of the run to the asset events of the outlets, from which other DAGs read the result."""
         self._status = status
         report_to_assets(context, self.outlets, event_extra(status, self.checkpoint_dir))

@@ -1,4 +1,5 @@
-"""The page "Training" of Airflow's UI: the document that a run's follower writes, and the application that shows it.
+"""The page "Training" of Airflow's UI.
 
-See "The page" in docs/design/airflow.md.
+The process that follows a run stores a JSON document with the data of the run. A FastAPI application displays the
+document. See "The page" in docs/design/airflow.md.
 """

@@ -1,7 +1,8 @@
-"""The page and its data on the API server: a FastAPI application that checks the user's permissions in Airflow.
+"""A FastAPI application on Airflow's API server that serves the page "Training" and its data.
 
-It reads Airflow's database and files of this package, but neither clusters nor run directories, to which the API server
-may have no access.
+The application checks the user's permissions in Airflow. It reads only Airflow's database and the files of this
+package. It does not read from clusters or from the directories of local runs, because the API server may have no access
+to them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from stepset_airflow.airflow_internals import (
     requires_access_dag,
 )
 from stepset_airflow.page.permissions import permissions_of, permitted, permitted_summary
-from stepset_airflow.page.queries import dags_with_runs, recent_runs, run_page
+from stepset_airflow.page.queries import dags_with_runs, mapped_runs, recent_runs, run_page
+from stepset_airflow.page.run_selection import MAX_DAYS, MAX_PAGE, MAX_TEXT, RunSelection
+from stepset_airflow.page.sweep import sweep_of
 
 PAGE = "training.html"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
-    # Airflow shows the page in a frame. The output of runs is untrusted.
+    # Airflow shows the page in a frame, so the policy allows frames of the same origin. The page contains the
+    # output of runs. This output is untrusted, so the policy allows only scripts of this package.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -38,12 +42,22 @@ _HEADERS = {
 _FILE_CACHE = "private, no-cache"
 _DATA_CACHE = "private, no-store"
 
+_WITHOUT_NUL = r"^[^\x00]*$"
+"""A pattern that rejects strings with the character NUL, because PostgreSQL does not accept this character."""
+
 MAY_READ = (Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),)
-"""The permission for a task instance's page; `permitted` withholds fields that need others."""
+"""The permission that a user needs for the page of a task instance.
+
+Some fields require further permissions. The function `permitted` removes these fields if the user may not read them.
+"""
 
 
 def make_app() -> FastAPI:
-    """Returns the application; it answers 401 to users who are not logged in, 403 for DAGs that they may not read."""
+    """Returns the application.
+
+    The application responds with status 401 if the user is not logged in, and with status 403 if the user may not read
+    the requested DAG.
+    """
     app = FastAPI(
         title="stepset",
         description="Distributed training runs.",
@@ -56,18 +70,21 @@ def make_app() -> FastAPI:
     app.add_api_route("/static/{name}", static_file, methods=["GET"])
     app.add_api_route("/api/runs", runs, methods=["GET"])
     app.add_api_route(
+        "/api/dags/{dag_id}/dagRuns/{run_id}/tasks/{task_id}/sweep", sweep, methods=["GET"], dependencies=[*MAY_READ]
+    )
+    app.add_api_route(
         "/api/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}", run, methods=["GET"], dependencies=[*MAY_READ]
     )
     return app
 
 
 def page(request: Request) -> Response:
-    """Returns the page, whose script requests the data."""
+    """Returns the HTML of the page. The page contains a script that requests the data."""
     return static_file(PAGE, request)
 
 
 def static_file(name: str, request: Request) -> Response:
-    """Returns a file of the page."""
+    """Returns a static file of the page, such as a script or a style sheet."""
     known = {each.name: each for each in (files("stepset_airflow.page") / "static").iterdir()}
     if name not in known:
         raise HTTPException(404, f"{name}: no such file")
@@ -85,7 +102,10 @@ def run(
     region_id: UUID | None = None,
     region_index: Annotated[int | None, Query(ge=0)] = None,
 ) -> Response:
-    """Returns the training of a task instance; without a region, that of the latest iteration of a loop."""
+    """Returns the data of a task instance's run.
+
+    If the task is in a loop and the request contains no region, returns the data of the latest iteration.
+    """
     region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
     found = run_page(session, dag_id, run_id, task_id, map_index, region)
     if found is None:
@@ -97,30 +117,61 @@ def run(
     return _data(found)
 
 
-def runs(session: SessionDep, user: GetUserDep) -> Response:
-    """Returns recent trainings of all DAGs whose task instances the user may read."""
+def sweep(
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    session: SessionDep,
+    user: GetUserDep,
+    metric: Annotated[str, Query(max_length=MAX_TEXT)] = "",
+) -> Response:
+    """Returns the data of the runs of all instances of a mapped task. See `sweep_of`."""
+    total, rows = mapped_runs(session, dag_id, run_id, task_id)
+    if total == 0:
+        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} is not mapped, or does not exist")
+    may = permissions_of(user)(dag_id)
+    readable = [(task, None if document is None else permitted(document, may)) for task, document in rows]
+    return _data({**sweep_of(readable, metric), "total": total})
+
+
+def runs(
+    session: SessionDep,
+    user: GetUserDep,
+    text: Annotated[str, Query(max_length=MAX_TEXT, pattern=_WITHOUT_NUL)] = "",
+    phase: Annotated[str, Query(max_length=MAX_TEXT, pattern=_WITHOUT_NUL)] = "",
+    days: Annotated[int | None, Query(ge=1, le=MAX_DAYS)] = None,
+    page: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1,
+) -> Response:
+    """Returns one page of the list of runs. RunSelection describes the parameters.
+
+    The list contains the runs of all DAGs whose task instances the user may read.
+    """
     readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
     may = permissions_of(user)
-    # Before the query, whose number of rows is limited: others' runs must not hide those that the user may read.
+    # The number of returned rows is limited. Runs that the user may not read are excluded by the query, because
+    # otherwise they would take the place of runs that the user may read.
     permitted_dags = [dag_id for dag_id in dags_with_runs(session, readable) if may(dag_id).task_instances]
-    rows = recent_runs(session, permitted_dags)
-    for row in rows:
+    found = recent_runs(session, permitted_dags, RunSelection(text, phase, days, page))
+    for row in found["runs"]:
         if row["training"] is not None:
             row["training"] = permitted_summary(row["training"], may(row["task"]["dag_id"]))
-    return _data({"runs": rows})
+    return _data(found)
 
 
 def _data(data: Any) -> Response:
-    """Returns data as JSON that neither proxies nor browsers store: it contains lines of logs."""
+    """Returns a response with the data as JSON.
+
+    Proxies and browsers must not store the response, because it contains lines of logs.
+    """
     body = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Response(body, media_type="application/json", headers={**_HEADERS, "Cache-Control": _DATA_CACHE})
 
 
 def _file(request: Request, body: bytes, kind: str) -> Response:
-    """Returns a file of the page, or a response with status 304 if the browser already has it."""
+    """Returns a response with a file of the page, or a response with status 304 if the browser has the file."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**_HEADERS, "Cache-Control": _FILE_CACHE, "ETag": tag}
-    # A proxy or Airflow's compression may have weakened the tag.
+    # A proxy may have changed the tag to a weak tag. Airflow also does this when it compresses responses.
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=kind, headers=headers)

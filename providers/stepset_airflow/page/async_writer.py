@@ -1,6 +1,7 @@
-"""Writes a run's page while a triggerer follows the run.
+"""Stores the data of a run's page while a triggerer follows the run.
 
-throttle.py limits the writes of a triggerer for all of its runs, because its supervisor handles one write at a time.
+The supervisor of a triggerer handles one write at a time. A triggerer may follow many runs. Therefore throttle.py
+limits the total number of writes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LAST_WRITE_TIMEOUT = 10.0
-"""Maximum seconds that the end of a trigger waits for its last write."""
+"""Maximum seconds that a trigger waits for the last write before the trigger finishes."""
 
 _all: WeakSet[AsyncPageWriter] = WeakSet()
 
 
 class AsyncPageWriter:
-    """Writes a run's page in an event loop; `key` contains the fields of the TaskKey, or is None to write no page."""
+    """Stores the JSON document of a run's page. All methods run in an event loop.
+
+    Args:
+        key: the fields of the task instance's TaskKey. If `key` is None, no document is stored.
+        extra_fields: additional fields of the document, which are not part of a run's status.
+    """
 
     def __init__(self, key: Mapping[str, Any] | None, extra_fields: Mapping[str, Any]) -> None:
         self._key = None if key is None else TaskKey(**key)
@@ -41,7 +47,10 @@ class AsyncPageWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Continues the stored page."""
+        """Reads the stored document of the page, and starts to write changes.
+
+        Later writes add phases, events and metrics to those of the stored document.
+        """
         if self._key is None:
             return
         try:
@@ -52,13 +61,16 @@ class AsyncPageWriter:
         self._task = asyncio.create_task(self._write_changes())
 
     def record(self, status: RunStatus) -> None:
-        """Records a new status."""
+        """Records a new status of the run. The status is written to the document later."""
         if self._task is not None:
             self._urgent |= self._history.record(status, time.time())
             self._changed.set()
 
     async def finish(self) -> None:
-        """Writes pending changes and stops: the run is over, or another process follows it."""
+        """Writes pending changes and stops.
+
+        This method is called if the run has finished, or before another process begins to follow the run.
+        """
         if self._task is None:
             return
         await self.close()
@@ -68,7 +80,7 @@ class AsyncPageWriter:
                     await self._write()
 
     async def close(self) -> None:
-        """Stops without writing: the triggerer may be shutting down."""
+        """Stops without writing pending changes. The triggerer may be shutting down, so a write could take too long."""
         _all.discard(self)
         if self._task is not None:
             self._task.cancel()
@@ -82,7 +94,7 @@ class AsyncPageWriter:
             status = self._history.status
             age = time.time() - status.created if status is not None else 0.0
             throttle, waited = WriteThrottle(len(_all)), 0.0
-            # An urgent change during the wait shortens it.
+            # If an urgent change is recorded while this loop waits, `throttle.wait` returns a smaller number.
             while waited < throttle.wait(age, self._urgent):
                 await asyncio.sleep(min(1.0, throttle.wait(age, self._urgent)))
                 waited += 1.0

@@ -1,4 +1,4 @@
-"""The metrics of a training over its steps, with a bounded number of points. No I/O, no clock."""
+"""Collects the metrics of a run for the charts of its page. The number of points is limited."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from stepset.run_status import Progress
 
 POINTS = 160
-"""Maximum points of a curve; of a longer curve, every other point is dropped."""
+"""Maximum number of points of a curve. If a curve has more points, every second point is removed."""
 METRICS = 6
-"""Maximum metrics: those that were reported first."""
+"""Maximum number of metrics. The curve contains the metrics that the run reported first."""
 
 _NAME = 40
 Point = list[float | None]
@@ -20,9 +20,11 @@ _STEP, _PERCENT = "step", "percent"
 
 
 class Curve:
-    """Metrics over steps, or over the progress in percent if the training reports no steps.
+    """The metrics of a run as a function of the training step.
 
-    `stored` is an earlier result of `to_dict` for the same run.
+    If the run reports no steps, the metrics are a function of the progress in percent.
+
+    `stored` is an earlier result of `to_dict` for the same run. New points are added to the stored points.
     """
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
@@ -36,10 +38,10 @@ class Curve:
         self._stored_to = self._kept[-1][0] if self._kept else None
 
     def add(self, progress: Progress) -> bool:
-        """Adds the training's last report; returns whether it is a new point.
+        """Adds a progress report of the run. Returns whether the report added a point to the curve.
 
-        After a restart from a checkpoint, the points after the checkpoint are dropped. Reports that repeat stored
-        points, because a log is read from its beginning again, are ignored.
+        If the run has restarted from a checkpoint, the method removes the points after the checkpoint. If a log is read
+        from the beginning again, its reports repeat stored points. The method ignores such reports.
         """
         x, at = _position(progress)
         values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
@@ -66,11 +68,15 @@ class Curve:
         return True
 
     def restarted(self) -> None:
-        """Marks a restart of the training, after which reports of earlier steps are new points."""
+        """Records that the run has restarted. After this call, a report of an earlier step adds a new point."""
         self._stored_to = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain data; a point is its position and a value or None for each of `names`."""
+        """Returns the curve as plain data.
+
+        Each point is a list. The first element is the step or the percentage. The other elements are the values of the
+        metrics, in the order of `names`. If a metric was not reported at this point, its value is None.
+        """
         width = len(self._names) + 1
         shown = [*self._kept, self._newest] if self._newest and self._newest != self._kept[-1] else self._kept
         points = [[*point, *[None] * (width - len(point))] for point in shown]
@@ -91,5 +97,8 @@ def _position(progress: Progress) -> tuple[str, float | None]:
 
 
 def _finite(value: float) -> float | None:
-    """Returns a number rounded to six digits, more than a chart shows; None for NaN, which databases reject as JSON."""
+    """Rounds a number to six significant digits.
+
+    Returns None for NaN and infinity, because databases reject these numbers in JSON.
+    """
     return float(f"{value:.6g}") if math.isfinite(value) else None

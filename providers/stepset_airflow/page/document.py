@@ -1,6 +1,7 @@
-"""The document of a run's page: plain data of bounded size. Pure.
+"""Creates the JSON document that a run's page displays.
 
-It is an XCom of the task, and the only data of a run that the API server (queries.py) and the page's script have.
+The document is stored as an XCom of the task. The API server (queries.py) and the script of the page have no other data
+about the run. The size of the document is limited. The functions of this module are pure.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepset.run_status import RankStatus, RunStatus
-    from stepset.watch.present.records import Record
+    from stepset.watch.present.records import HeldUp, Record
 
 KEY = "stepset_training"
-"""Key of the XCom."""
+"""The key of the XCom."""
 VERSION = 1
 EXACT = 2**53
-"""The largest integer that a browser shows exactly; a larger step is left out."""
+"""The largest integer that JavaScript represents exactly. If a step is larger, the document does not contain it."""
 LIMIT = 64 * 1024
-"""Maximum bytes of a document as JSON."""
+"""Maximum size of a document, in bytes of JSON."""
 
 RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "last_line")
-"""Fields of a row of `ranks`; `node` is an index into `nodes`."""
+"""The names of the elements of each entry in the document's list `ranks`. An entry is a list.
+
+The element `node` is an index into the document's list `nodes`.
+"""
 
 _LINE, _NOTE, _RESULT = 200, 500, 2000
 _ROWS, _LINES = 256, 60
@@ -39,10 +43,14 @@ def document_of(
     curve: Mapping[str, Any],
     extra_fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns the document; `events` are results of `event_of`, `curve` is that of Curve.to_dict.
+    """Returns the document of a run's page.
 
-    `timeline` contains the phases so far, each with `at` in seconds since the epoch; `extra_fields` contains namespace,
-    target, try_number and updated.
+    Args:
+        status: the status of the run.
+        timeline: the phases of the run so far. The field `at` of a phase is its start time, in seconds since the epoch.
+        events: the events of the run, which `event_of` created.
+        curve: the result of `Curve.to_dict`.
+        extra_fields: additional fields of the document, such as the namespace.
     """
     from stepset.watch.present.sentences import phase_words, ranks_words
 
@@ -65,7 +73,7 @@ def document_of(
         "timeline": list(timeline),
         "curve": dict(curve),
         "failure": _failure(status),
-        "trouble": _trouble(status),
+        "trouble": _trouble(status, events),
         "events": list(events),
         "result": None if status.result is None else plain(json.dumps(status.result))[:_RESULT],
         "nodes": nodes,
@@ -75,7 +83,7 @@ def document_of(
 
 
 def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of a document that a list of runs shows."""
+    """Returns the fields of a document that the list of runs displays."""
     wanted = ("run", "job", "backend", "phase", "reason", "state", "attempt", "world_size")
     failure = document.get("failure") or {}
     times = ("created", "started", "finished", "updated")
@@ -85,13 +93,43 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def event_of(record: Record, at: float) -> dict[str, Any]:
-    """Returns an event of the page from a Presenter's record; `at` is in seconds since the epoch."""
-    return {"at": round(at, 3), "level": record.level, "text": plain(record.text)[:_NOTE]}
+def event_of(record: Record, at: float, created: float) -> dict[str, Any]:
+    """Converts a record of the Presenter to an event of the page.
+
+    The field `kind` of the event is the name of the record's class. If the text of the record ends with a time, this
+    time is moved to the field `time`, because the page displays times in the browser's time zone.
+
+    Args:
+        record: the record.
+        at: the time of the event, in seconds since the epoch.
+        created: the time when the run was created, in seconds since the epoch.
+    """
+    from stepset.unstructured import LATEST
+    from stepset.watch.present.sentences import resumed_note
+
+    event = {"at": round(at, 3), "level": record.level, "kind": type(record).__name__}
+    if (resumed := resumed_note(record.text, created)) is not None and 0 <= resumed[1] < LATEST:
+        return {**event, "text": plain(resumed[0])[:_NOTE], "time": resumed[1]}
+    return {**event, "text": plain(record.text)[:_NOTE]}
+
+
+def is_event_of(event: Mapping[str, Any], held: HeldUp) -> bool:
+    """Returns whether an event describes the problem `held`.
+
+    The function ignores differences in the names of pods and in numbers. For example, the missing amount of a resource
+    may have changed since the event.
+    """
+    from stepset.watch.present.records import cause_of
+
+    texts = (event["text"], plain(held.text)[:_NOTE])
+    # Each text may have been truncated at _NOTE characters. The two texts may contain names of different lengths.
+    # Therefore the ends of the texts may differ, and only the first halves are compared.
+    one, other = (cause_of(text)[: _NOTE // 2] for text in texts)
+    return one == other
 
 
 def plain(text: str) -> str:
-    """Returns text without escape sequences and without characters that some databases reject in JSON.
+    """Returns `text` without escape sequences and without characters that some databases reject in JSON.
 
     >>> plain("\\x1b[31mred\\x1b[0m\\x00 tab\\tstays")
     'red tab\\tstays'
@@ -100,10 +138,10 @@ def plain(text: str) -> str:
 
 
 def _bounded(body: dict[str, Any], ranks: Sequence[RankStatus], nodes: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the document with as many of the ranks' rows as fit.
+    """Returns the document with the list `ranks`. The list is shortened if the document would exceed LIMIT.
 
-    If not all fit, drops the last lines of ranks that have not failed; if that is not enough, all last lines and the
-    rows beyond a fixed number, keeping rows of failed ranks first.
+    First, the last lines of ranks that have not failed are removed. If the document is still too large, all last lines
+    are removed, and the list contains at most _ROWS ranks. If there are more ranks, failed ranks are preferred.
     """
     rest = len(json.dumps(body))
     shorten: Sequence[Callable[[RankStatus], str]] = (
@@ -154,14 +192,21 @@ def _failure(status: RunStatus) -> dict[str, Any] | None:
 
 
 def _ends(lines: Sequence[str]) -> Sequence[str]:
-    """Returns `lines`, without the middle ones if there are too many."""
+    """Returns `lines`. If there are more than _LINES lines, lines in the middle are replaced by `...`."""
     return lines if len(lines) <= _LINES else (*lines[: _LINES // 2], "...", *lines[-_LINES // 2 :])
 
 
-def _trouble(status: RunStatus) -> dict[str, Any] | None:
+def _trouble(status: RunStatus, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Returns the problem that prevents the run from making progress, or None if there is no such problem.
+
+    The page displays the problem in a card. If an event describes the problem, the field `event` is the index of this
+    event, and the page does not display the event. If no event describes the problem, the field `event` is None.
+    """
     from stepset.watch.present.records import held_up
 
     held = held_up(status)
     if held is None:
         return None
-    return {"summary": plain(held.rows[0][1])[:_NOTE], "advice": dict(held.rows).get("advice", "")}
+    same = [index for index, event in enumerate(events) if is_event_of(event, held)]
+    advice = plain(dict(held.rows).get("advice", ""))[:_NOTE]
+    return {"summary": plain(held.rows[0][1])[:_NOTE], "advice": advice, "event": same[-1] if same else None}

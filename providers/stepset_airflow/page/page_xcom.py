@@ -1,7 +1,7 @@
-"""Stores a page's document as an XCom of the task.
+"""Stores the JSON document of a page as an XCom of the task.
 
-A triggerer has no access to the task state store (Airflow 3.3). Airflow deletes a task's XComs before each try, so a
-document describes one try.
+The document is not in the task state store, because a triggerer has no access to this store in Airflow 3.3. Airflow
+deletes the XComs of a task before each try. Therefore the document always describes the current try.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stepset_airflow.page.document import KEY
 
 @dataclass(frozen=True)
 class TaskKey:
-    """A task instance's try; `map_index` is -1 if the task is not mapped."""
+    """Identifies a try of a task instance. If the task is not mapped, `map_index` is -1."""
 
     dag_id: str
     run_id: str
@@ -33,23 +33,23 @@ class TaskKey:
         return asdict(self)
 
     def load(self) -> Mapping[str, Any] | None:
-        """Returns the document that was written in this try, or None."""
+        """Returns the document that was stored in this try. Returns None if there is no readable document."""
         from airflow.sdk import BaseXCom
 
         return _document(BaseXCom.get_one(key=KEY, **self._where()))
 
     async def aload(self) -> Mapping[str, Any] | None:
-        """Like `load`, but for an event loop."""
+        """Asynchronous version of `load`."""
         from airflow.sdk import BaseXCom
 
         return _document(await BaseXCom.aget_one(key=KEY, **self._where())) if is_supervisor_async() else self.load()
 
     def save(self, document: Mapping[str, Any]) -> None:
-        """Writes the document with Airflow's secrets masked."""
+        """Stores the document. The secrets that Airflow masks in logs are also masked in the document."""
         self.set(KEY, redact(dict(document)))
 
     async def asave(self, document: Mapping[str, Any]) -> None:
-        """Like `save`, but for an event loop."""
+        """Asynchronous version of `save`."""
         from airflow.sdk import BaseXCom
 
         if is_supervisor_async():
@@ -58,7 +58,7 @@ class TaskKey:
             self.save(document)
 
     def set(self, key: str, value: Any) -> None:
-        """Sets an XCom in Airflow's database, not in a custom XCom backend."""
+        """Sets an XCom in Airflow's database. The value is stored there even if a custom XCom backend is configured."""
         from airflow.sdk import BaseXCom
 
         BaseXCom.set(key, value, **self._where())

@@ -1,6 +1,7 @@
-"""Stores in the task state store how a task's tries ended, for the page and for the log of the next try.
+"""Stores a summary of each try of a task. The page and the log of the next try show the summaries.
 
-Before the next try Airflow deletes the task's XComs, and with them the page's document, but not the task's state.
+The summaries are in the task state store. Before each try, Airflow deletes the XComs of the task, and with them the
+document of the page. Airflow does not delete the values in the task state store.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from stepset_airflow.page.document import summary_of
 from stepset_airflow.task_state import TaskStateStore, set_forever
 
 KEY = "stepset_tries"
-"""Key in the task state store."""
+"""The key in the task state store."""
 TRIES = 10
-"""Maximum stored tries."""
+"""Maximum number of stored summaries."""
 
 _log = logging.getLogger(__name__)
 
 
 def store_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
-    """Stores the end of a try from its page's last document."""
+    """Stores the summary of a try. `document` is the last document of the page in this try."""
     try:
         known = store.get(KEY)
         others = [each for each in known if each.get("run") != document["run"]] if isinstance(known, list) else []
@@ -32,7 +33,10 @@ def store_try(store: TaskStateStore, document: Mapping[str, Any]) -> None:
 
 
 def failure_of(store: TaskStateStore, run: str | None = None) -> str:
-    """Returns how a run failed, one line; empty if that is unknown. Default: the run of the last stored try."""
+    """Returns one line with the reason why a run failed, or an empty string if the reason is unknown.
+
+    `run` is the name of the run. If `run` is None, the run of the last stored try is used.
+    """
     try:
         known = store.get(KEY)
     except Exception as error:  # noqa: BLE001  # a try does not depend on how the last one is described

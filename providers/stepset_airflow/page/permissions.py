@@ -1,4 +1,8 @@
-"""The parts of a training's page that a user may read: a document contains texts of the task's log and XComs."""
+"""Removes fields from the document of a run's page if the user has no permission to read these fields.
+
+A document contains lines of the task's log and values of XComs. Airflow has separate permissions for task logs and for
+XComs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _IN_THE_LOG = "the reason is in the task's log"
 
 @dataclass(frozen=True)
 class Permissions:
-    """What a user may read of a DAG: task instances, the logs of tasks, XComs."""
+    """States whether a user may read the task instances, the task logs and the XComs of a DAG."""
 
     task_instances: bool
     logs: bool
@@ -21,7 +25,10 @@ class Permissions:
 
 
 def permissions_of(user: Any) -> Callable[[str], Permissions]:
-    """Returns a function that asks the auth manager for a user's permissions, once for each DAG."""
+    """Returns a function that takes the id of a DAG and returns the user's permissions for this DAG.
+
+    The returned function queries Airflow's auth manager once for each DAG.
+    """
     known: dict[str, Permissions] = {}
 
     def of(dag_id: str) -> Permissions:
@@ -39,10 +46,11 @@ def permissions_of(user: Any) -> Callable[[str], Permissions]:
 
 
 def permitted(document: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
-    """Returns a document without the fields that the user may not read; `withheld` names the missing permissions.
+    """Returns a copy of a document without the fields that the user may not read.
 
-    Messages of failures, problems and events, and last lines, are texts of the log; the result and the metrics are
-    also XComs of the task.
+    The last lines of ranks and the messages of failures, problems and events require the permission to read task logs.
+    The result and the metrics require the permission to read XComs. The field `withheld` of the returned document
+    contains the names of the missing permissions.
     """
     found = dict(document)
     if not may.logs:
@@ -58,7 +66,7 @@ def permitted(document: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
 
 
 def permitted_summary(summary: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
-    """Returns the summary of a document in the same way."""
+    """Returns a copy of the summary of a document without the fields that the user may not read."""
     found = dict(summary)
     if not may.logs and found["failure"]:
         found["failure"] = _IN_THE_LOG

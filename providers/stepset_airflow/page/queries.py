@@ -1,38 +1,44 @@
-"""Queries Airflow's database for the page's data: the documents of runs and the states of their tasks.
+"""Reads the documents of runs and the states of tasks from Airflow's database.
 
-The caller (app.py) checks the user's permissions.
+The functions do not check permissions. The caller (app.py) must check the permissions of the user.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, and_, case, cast, func, null, select
+from sqlalchemy import Text, and_, case, cast, func, null, or_, select
 
 from stepset_airflow.page import task_columns
 from stepset_airflow.page.document import KEY, RANK_FIELDS, summary_of
 from stepset_airflow.page.past_tries import KEY as TRIES_KEY
 from stepset_airflow.page.past_tries import TRIES
+from stepset_airflow.page.run_selection import PAGE_SIZE, RunSelection
 from stepset_airflow.page.stored_document import MAX_STORED_BYTES, read_document, read_summary
+from stepset_airflow.page.sweep import MAX_RUNS
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from stepset_airflow.airflow_internals import Region
 
-RECENT = 50
-"""Maximum runs in the list."""
-
 
 def run_page(
     session: Session, dag_id: str, run_id: str, task_id: str, map_index: int, region: Region | None = None
 ) -> dict[str, Any] | None:
-    """Returns the page of a task instance; None if the task instance does not exist.
+    """Returns the data of a task instance's page. Returns None if the task instance does not exist.
 
-    Without a region, it is the page of the latest iteration of a task in a loop. `training` is the last try's document;
-    None if there is none, or if `unreadable` is True. `tries` contains the ends of other tries.
+    If the task is in a loop and `region` is None, the task instance is the latest iteration.
+
+    Returns:
+        `task`: the identity and the state of the task instance.
+        `training`: the document of the last try. None if no document exists, or if the document is unreadable.
+        `unreadable`: whether a document exists but is unreadable.
+        `tries`: the summaries of the other tries.
+        `rank_fields`: the names of the elements of each entry in the document's list `ranks`.
     """
     from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
@@ -68,7 +74,10 @@ def run_page(
 
 
 def _tries(session: Session, task_instance: Any) -> list[dict[str, Any]]:
-    """Returns how earlier tries of the task instance with this id ended, the oldest first."""
+    """Returns the stored summaries of the tries of a task instance. The oldest try is the first.
+
+    `task_instance` is the id of the task instance.
+    """
     from stepset_airflow.airflow_internals import TaskInstance
     from stepset_airflow.airflow_internals import TaskStateStoreModel as Stored
 
@@ -86,32 +95,103 @@ def _tries(session: Session, task_instance: Any) -> list[dict[str, Any]]:
     return [each for each in read if each is not None]
 
 
+def mapped_runs(
+    session: Session, dag_id: str, run_id: str, task_id: str
+) -> tuple[int, list[tuple[dict[str, Any], Any]]]:
+    """Returns the number of instances of a mapped task, and a list of the first MAX_RUNS instances.
+
+    Each entry of the list contains the identity and the document of an instance. The document is None if no document
+    exists, or if the document is unreadable.
+    """
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
+
+    instances = select(TaskInstance.id).where(*task_columns.is_mapped_task((dag_id, run_id, task_id)))
+    total = session.scalar(instances.with_only_columns(func.count())) or 0
+    query = (
+        instances.with_only_columns(*task_columns.columns(), TaskInstance.state, _value())
+        .outerjoin(XComModel, and_(*task_columns.xcoms_of_task_instance(), XComModel.key == KEY))
+        .order_by(*task_columns.by_map_index())
+        .limit(MAX_RUNS)
+    )
+    rows = [
+        ({**task_columns.identity(tuple(where)), "state": _text(state)}, read_document(value))
+        for *where, state, value in session.execute(query)
+    ]
+    return total, rows
+
+
 def dags_with_runs(session: Session, dag_ids: Collection[str]) -> list[str]:
-    """Returns those of the DAGs whose tasks have documents."""
+    """Returns the ids of those DAGs in `dag_ids` for which a document is stored."""
     from stepset_airflow.airflow_internals import XComModel
 
     query = select(XComModel.dag_id).where(XComModel.key == KEY, XComModel.dag_id.in_(dag_ids)).distinct()
     return list(session.scalars(query))
 
 
-def recent_runs(session: Session, dag_ids: Collection[str]) -> list[dict[str, Any]]:
-    """Returns the runs of DAGs, in descending order of the time when their documents were written.
+def recent_runs(session: Session, dag_ids: Collection[str], wanted: RunSelection) -> dict[str, Any]:
+    """Returns one page of the list of runs. The most recently updated run is the first.
 
-    `training` is None if the document is unreadable.
+    Args:
+        session: the session of Airflow's database.
+        dag_ids: the ids of the DAGs whose runs are listed.
+        wanted: the filters, and the number of the page.
+
+    Returns:
+        `runs`: the runs. The field `training` of a run is None if its document is unreadable.
+        `total`: the number of runs that match the filters, on all pages.
+        `page`: the number of the returned page. If the requested page does not exist, the last page is returned.
+        `size`: the maximum number of runs on a page.
     """
     from stepset_airflow.airflow_internals import TaskInstance, XComModel
 
-    query = (
-        select(*task_columns.columns(), TaskInstance.state, _value())
+    documents = (
+        select(TaskInstance.id)
         .join(XComModel, and_(*task_columns.xcoms_of_task_instance()))
-        .where(XComModel.key == KEY, XComModel.dag_id.in_(dag_ids))
-        .order_by(XComModel.timestamp.desc())
-        .limit(RECENT)
+        .where(XComModel.key == KEY, XComModel.dag_id.in_(dag_ids), *_conditions(session, wanted))
     )
-    return [
+    total = session.scalar(documents.with_only_columns(func.count())) or 0
+    page = max(1, min(wanted.page, -(-total // PAGE_SIZE)))
+    query = (
+        documents.with_only_columns(*task_columns.columns(), TaskInstance.state, _value())
+        .order_by(XComModel.timestamp.desc(), TaskInstance.id.desc())
+        .limit(PAGE_SIZE)
+        .offset((page - 1) * PAGE_SIZE)
+    )
+    runs = [
         {"task": {**task_columns.identity(tuple(where)), "state": _text(state)}, "training": _summary(value)}
         for *where, state, value in session.execute(query)
     ]
+    return {"runs": runs, "total": total, "page": page, "size": PAGE_SIZE}
+
+
+def _conditions(session: Session, wanted: RunSelection) -> list[Any]:
+    from stepset_airflow.airflow_internals import TaskInstance, XComModel
+
+    found: list[Any] = []
+    if wanted.text:
+        columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, _field(session, "run"))
+        found.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
+    if wanted.phase:
+        found.append(_field(session, "phase") == wanted.phase)
+    if wanted.days is not None:
+        found.append(XComModel.timestamp >= datetime.now(UTC) - timedelta(days=wanted.days))
+    return found
+
+
+def _field(session: Session, name: str) -> Any:
+    """Returns the SQL expression for a string field of a document.
+
+    If the document does not contain the field, the value of the expression is NULL.
+
+    Unlike other databases, SQLite stores JSON with infinity or NaN. But SQLite cannot read a field of such a document.
+    Therefore the value of the expression is NULL for such a document.
+    """
+    from stepset_airflow.airflow_internals import XComModel
+
+    found = XComModel.value[name].as_string()
+    if session.get_bind().dialect.name != "sqlite":
+        return found
+    return case((func.json_valid(cast(XComModel.value, Text)) == 1, found), else_=null())
 
 
 def _summary(value: Any) -> dict[str, Any] | None:
@@ -120,7 +200,10 @@ def _summary(value: Any) -> dict[str, Any] | None:
 
 
 def _value() -> Any:
-    """The value of an XCom; None if it is much larger than a document."""
+    """Returns the SQL expression for the value of an XCom.
+
+    If the stored value is larger than MAX_STORED_BYTES, the value of the expression is NULL.
+    """
     from stepset_airflow.airflow_internals import XComModel
 
     return case((func.length(cast(XComModel.value, Text)) <= MAX_STORED_BYTES, XComModel.value), else_=null())

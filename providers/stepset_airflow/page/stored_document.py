@@ -1,7 +1,7 @@
-"""Reads documents from Airflow's database, where any task of a DAG may have written them.
+"""Validates documents that were read from Airflow's database. Documents are untrusted, because any task can write them.
 
-A document that is not of the form that document.py creates is unreadable as a whole. The page and the list then show
-that the task's document is unreadable; other tasks are not affected.
+A document is unreadable if it does not have the form that document.py creates. In this case, the page of the task
+instance and the list of runs show that the data is unreadable. Other tasks are not affected.
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from stepset.unstructured import LATEST
 from stepset_airflow.page.document import EXACT, LIMIT, VERSION
 
 MAX_STORED_BYTES = 4 * LIMIT
-"""Maximum bytes of a stored value that is read. Some databases add spaces and escapes, so this exceeds LIMIT."""
+"""Maximum size of a stored value in bytes. Larger values are not read.
+
+The limit is larger than LIMIT, because some databases add spaces and escape sequences to stored JSON.
+"""
 
 Text = Annotated[str, Meta(max_length=LIMIT)]
-Moment = Annotated[float, Meta(ge=0, le=LATEST)]
+Moment = Annotated[float, Meta(ge=0, lt=LATEST)]
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Count = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Point = Annotated[list[Number | None], Meta(min_length=1, max_length=100)]
 
 
-class Progress(TypedDict):
-    """The last progress of the training."""
+class StoredProgress(TypedDict):
+    """The last progress that the run reported."""
 
     step: Annotated[int, Meta(ge=-EXACT, le=EXACT)] | None
     progress: Number | None
 
 
-class Phase(TypedDict):
-    """An entry of the timeline."""
+class StoredPhase(TypedDict):
+    """A phase of the run. The timeline is a list of such phases."""
 
     at: Moment
     phase: Text
@@ -43,7 +46,7 @@ class Phase(TypedDict):
     attempt: Count
 
 
-class Curve(TypedDict):
+class StoredCurve(TypedDict):
     """The result of `Curve.to_dict`."""
 
     x: Text
@@ -52,8 +55,8 @@ class Curve(TypedDict):
     stride: Annotated[int, Meta(ge=1, le=2**31)]
 
 
-class Failure(TypedDict):
-    """The diagnosis."""
+class StoredFailure(TypedDict):
+    """The diagnosis of a failed run."""
 
     headline: Text
     rows: Annotated[list[tuple[Text, Annotated[list[Text], Meta(max_length=200)]]], Meta(max_length=20)]
@@ -62,19 +65,22 @@ class Failure(TypedDict):
     pod: Text
 
 
-class Trouble(TypedDict):
-    """What keeps the run from making progress."""
+class StoredTrouble(TypedDict):
+    """The problem that prevents the run from making progress."""
 
     summary: Text
     advice: Text
+    event: NotRequired[Count | None]
 
 
-class Event(TypedDict):
+class StoredEvent(TypedDict):
     """The result of `document.event_of`."""
 
     at: Moment
     level: Text
+    kind: NotRequired[Text]
     text: Text
+    time: NotRequired[Moment]
 
 
 class Summary(TypedDict):
@@ -92,7 +98,7 @@ class Summary(TypedDict):
     started: Moment | None
     finished: Moment | None
     updated: Moment
-    progress: Progress | None
+    progress: StoredProgress | None
     try_number: Count
     failure: Text
 
@@ -102,11 +108,11 @@ class Document(Summary):
 
     version: int
     ranks_state: Text
-    timeline: Annotated[list[Phase], Meta(max_length=200)]
-    curve: Curve
-    failure: Failure | None  # type: ignore[misc]  # a summary has its headline only
-    trouble: Trouble | None
-    events: Annotated[list[Event], Meta(max_length=200)]
+    timeline: Annotated[list[StoredPhase], Meta(max_length=200)]
+    curve: StoredCurve
+    failure: StoredFailure | None  # type: ignore[misc]  # a summary has its headline only
+    trouble: StoredTrouble | None
+    events: Annotated[list[StoredEvent], Meta(max_length=200)]
     result: Text | None
     nodes: Annotated[list[Text], Meta(max_length=20_000)]
     ranks: Annotated[list[tuple[Text, Count | None, Text, Count, Text, Count, Text, Text]], Meta(max_length=20_000)]
@@ -114,17 +120,21 @@ class Document(Summary):
     namespace: NotRequired[Text | None]
     target: NotRequired[Text | None]
     followed: NotRequired[bool]
+    parameters: NotRequired[Annotated[list[tuple[Text, Text]], Meta(max_length=100)]]
 
 
 def read_document(value: Any) -> dict[str, Any] | None:
-    """Returns the document in a stored value, without other fields and with printable texts; None if unreadable."""
+    """Returns the document that a stored value contains, or None if the document is unreadable.
+
+    Unknown fields and unprintable characters are removed from the returned document.
+    """
     if not isinstance(value, Mapping) or value.get("version") != VERSION:
         return None
     return _read(value, Document)
 
 
 def read_summary(value: Any) -> dict[str, Any] | None:
-    """Returns a stored summary in the same way."""
+    """Returns the summary that a stored value contains, or None if the summary is unreadable. See `read_document`."""
     return _read(value, Summary)
 
 

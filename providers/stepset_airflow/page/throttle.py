@@ -1,28 +1,36 @@
-"""Limits how often a page's document is written, because each write updates Airflow's database. Pure."""
+"""Limits how often the document of a page is written, because each write updates Airflow's database."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 AT_LEAST = 1.0
-"""Minimum seconds between two writes; the final state is written at once."""
+"""Minimum seconds between two writes. The final state of a run is written immediately."""
 QUIET_LEAST, QUIET_MOST = 2.0, 15.0
-"""Minimum seconds between two writes if only progress and lines changed: QUIET_LEAST for a new run, which a user may be
-watching; it grows with the run's age to QUIET_MOST."""
+"""Minimum seconds between two writes if only the progress or the last lines of ranks have changed.
+
+For a new run, the minimum is QUIET_LEAST, because a user may be watching the run. The minimum grows with the age of the
+run up to QUIET_MOST.
+"""
 BUDGET = 4.0
-"""Maximum writes per second for all runs that one process follows."""
+"""Maximum number of writes per second of a process. A process may follow several runs."""
 
 _QUIET_SHARE = 1 / 60
 
 
 @dataclass(frozen=True)
 class WriteThrottle:
-    """The interval between two writes of a document in a process that follows `runs` runs."""
+    """Computes the interval between two writes of a document. `runs` is the number of runs that the process follows."""
 
     runs: int = 1
 
     def wait(self, age: float, urgent: bool) -> float:
-        """Returns the seconds between two writes; `urgent`: the run's phase or a rank's state has changed.
+        """Returns the minimum number of seconds between two writes.
+
+        Args:
+            age: the number of seconds since the run was created.
+            urgent: False if only the progress or the last lines of ranks have changed. True after any other change,
+                such as a change of a rank's state.
 
         >>> at_once = WriteThrottle()
         >>> at_once.wait(10, urgent=False), at_once.wait(600, urgent=False), at_once.wait(600, urgent=True)

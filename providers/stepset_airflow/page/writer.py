@@ -1,6 +1,7 @@
-"""Writes a run's page while a worker follows the run, in a separate thread.
+"""Stores the data of a run's page while a worker follows the run.
 
-Airflow may be slow or unreachable; the training and the task neither wait for the page nor fail because of it.
+Airflow may be slow or unreachable. Therefore a separate thread stores the data, and the thread of the task does not
+wait. If the data cannot be stored, the separate thread logs a warning, and the task does not fail.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LAST_WRITE_TIMEOUT = 10.0
-"""Maximum seconds that the end of a task waits for a write in progress."""
+"""Maximum seconds that a task waits for a write in progress before the task ends."""
 
 
 class PageWriter:
-    """A listener that writes a run's page; `save` is the blocking function that writes a document."""
+    """A listener of a run that stores the JSON document of the run's page.
+
+    Args:
+        history: the history of the run. The document is created from the history.
+        save: a blocking function that stores a document.
+    """
 
     def __init__(self, history: RunHistory, save: Callable[[Mapping[str, Any]], None]) -> None:
         self._history, self._save = history, save
@@ -41,7 +47,7 @@ class PageWriter:
         self._thread: threading.Thread | None = None
 
     def on_line(self, line: LogLine) -> None:
-        """Does nothing: a status contains the last lines."""
+        """Does nothing. The page displays only the last line of each rank, and the status contains these lines."""
 
     def on_status(self, status: RunStatus) -> None:
         with self._changed:
@@ -54,6 +60,11 @@ class PageWriter:
                 self._thread.start()
             self._changed.notify()
 
+    @property
+    def status(self) -> RunStatus | None:
+        """The last status of the run, or None if this process has received no status."""
+        return self._history.status
+
     def __enter__(self) -> PageWriter:
         return self
 
@@ -63,8 +74,9 @@ class PageWriter:
     def close(self, *, write: bool = True) -> None:
         """Stops the thread and writes pending changes.
 
-        With `write=False` it only stops the thread, because Airflow may take long to reject the writes of a deleted
-        task; a later call writes the changes.
+        With `write=False` the method only stops the thread. Use `write=False` if the task may have been deleted.
+        Airflow may need a long time to reject a write for a deleted task. A later call with `write=True` writes the
+        changes.
         """
         with self._changed:
             self._closed = True
@@ -77,7 +89,7 @@ class PageWriter:
             self._write()
 
     def store_try(self, store: TaskStateStore) -> None:
-        """Stores how this try ended, for the next try's page; `on_status` must have been called before."""
+        """Stores a summary of this try for the page of the next try. `on_status` must have been called before."""
         self.close()
         store_try(store, self._history.document(time.time()))
 
@@ -86,7 +98,7 @@ class PageWriter:
             self._write()
 
     def _due(self) -> bool:
-        """Waits until it is time to write; returns False when the writer is closed."""
+        """Waits until the next write is due, and returns True. If the writer is closed, returns False immediately."""
         with self._changed:
             while not self._closed:
                 if not self._dirty:
@@ -117,9 +129,15 @@ class PageWriter:
 def open_page(
     task: BaseOperator, ti: TaskInstance, extra_fields: Mapping[str, Any], *, resumed: bool = False
 ) -> PageWriter:
-    """Returns the writer of a task instance's page; `resumed` continues a page that a trigger wrote.
+    """Returns the writer of a task instance's page, and stores the links of the task instance.
 
-    Also sets the task's links, because Airflow sets them only when a task ends or is deferred.
+    The links are stored now, because Airflow itself stores them only when the task ends or is deferred.
+
+    Args:
+        task: the task.
+        ti: the task instance.
+        extra_fields: additional fields of the document, which are not part of a run's status.
+        resumed: whether a trigger has already stored a document of this run.
     """
     key = TaskKey.of(ti)
     stored = None

@@ -1,1 +1,1 @@
-"""What is checked when Airflow parses a DAG file: the names and the values of parameters."""
+"""Checks the names and the values of an operator's parameters when Airflow parses a DAG file."""

@@ -1,88 +1,252 @@
-"""Checks the arguments of an operator's constructor and of `partial`."""
+"""Checks the arguments of an operator's constructor."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from stepset_airflow.airflow_internals import current_dag
+from stepset_airflow.airflow_internals import current_dag, parsed_file
 from stepset_airflow.parsing.given import Given
-from stepset_airflow.parsing.job import job_problems
+from stepset_airflow.parsing.job import job_problems, missing_parts
 from stepset_airflow.parsing.place import located, place_of
-from stepset_airflow.parsing.templates import Templates
-from stepset_airflow.parsing.unknown_parameters import unknown_parameters
+from stepset_airflow.parsing.templates import Templates, known_parts
+from stepset_airflow.parsing.unknown_parameters import (
+    closest,
+    parameters_of,
+    place_of_code_argument,
+    problem_of,
+    unknown_parameters,
+)
 from stepset_airflow.parsing.values import option_problems, sensor_problems
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import DAG, BaseOperator
 
 
 def check_names(
-    operator: type, arguments: Collection[str], place: Mapping[str, Any], *, in_sensor: bool = False
+    operator: type,
+    arguments: Collection[str],
+    place: Mapping[str, Any],
+    *,
+    in_sensor: bool = False,
+    otherwise: str = "",
 ) -> None:
     """Raises TypeError if there is an argument that no constructor of `operator` accepts.
 
     Args:
-        operator: the operator's class.
+        operator: the class of the operator.
         arguments: the names of the arguments.
-        place: arguments that contain dag, task_group and task_id, which the error names.
-        in_sensor: whether `operator` waits for runs instead of starting them.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+        in_sensor: whether `operator` is DistributedTrainSensor. The error message then describes parameters of the
+            sensor.
+        otherwise: the hint for an argument that is not similar to any parameter.
     """
-    if problems := unknown_parameters(operator, arguments, in_sensor=in_sensor):
+    hint = {"otherwise": otherwise} if otherwise else {}
+    if problems := unknown_parameters(operator, arguments, in_sensor=in_sensor, **hint):
         raise TypeError(located(problems, place_of(place)))
 
 
 def check_values(
     operator: type[BaseOperator],
     values: Mapping[str, Any],
+    unknown: Mapping[str, Any],
     place: Mapping[str, Any],
     *,
     sets_function: bool,
-    complete: bool,
 ) -> None:
-    """Raises ValueError if a known value of an operator's parameters is invalid.
+    """Raises one error for all unknown arguments and all invalid values of an operator's parameters.
 
     Args:
-        operator: the operator's class.
-        values: the arguments by parameter.
-        place: arguments that contain dag, task_group and task_id.
+        operator: the class of the operator.
+        values: the arguments and the default values of the operator's parameters, by their names. A parameter that is
+            not contained is not checked, because it may still get an argument from `expand`.
+        unknown: the arguments that no constructor accepts. If such an argument can be converted to a parameter of the
+            operator, the converted value is also checked.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
         sets_function: whether the program is the function that the decorator decorates.
-        complete: False if `expand` may add arguments.
+
+    Raises:
+        TypeError: there is an unknown argument.
+        ValueError: an argument is invalid, and its value is known when the DAG file is parsed.
     """
     dag = place.get("dag") or current_dag()
-    given = Given(values, operator.template_fields, Templates.of(dag, operator.template_ext))
-    folder = None if dag is None else Path(dag.folder)
-    problems = [
-        *option_problems(given),
-        *job_problems(given, folder, sets_function=sets_function, complete=complete),
-    ]
-    if problems:
+    templates = Templates.of(dag, operator.template_ext)
+    file = parsed_file() or _executed_file(dag)
+    # The DAG may be created in a module that the DAG file imports. In this case, `dag.folder` is the folder of the
+    # imported module while Airflow parses the DAG file.
+    folder = file.parent if file is not None else None if dag is None else Path(dag.folder)
+
+    def problems_of(arguments: Mapping[str, Any]) -> list[str]:
+        misplaced, given = Given(arguments, operator.template_fields, templates).without_misplaced_templates()
+        found = job_problems(given, folder, sets_function=sets_function)
+        missing = () if file is None else missing_parts(given, file.parent)
+        return [*misplaced, *option_problems(given), *found, *missing]
+
+    if unknown:
+        problems = _corrections(operator, values, unknown, problems_of, sets_function=sets_function)
+        # `_corrections` checks the corrected values. The user may keep the original values, so these are checked, too.
+        _, own = Given(values, operator.template_fields, templates).without_misplaced_templates()
+        raise TypeError(located(dict.fromkeys([*problems, *option_problems(own)]), place_of(place)))
+    if problems := problems_of(values):
         raise ValueError(located(problems, place_of(place)))
 
 
-def check_sensor(operator: type[BaseOperator], values: Mapping[str, Any], place: Mapping[str, Any]) -> None:
-    """Raises ValueError if a known value of a sensor's parameters is invalid.
+def _executed_file(dag: DAG | None) -> Path | None:
+    """Returns the DAG file if Python executes it, as in `python dag_file.py`, and if the file itself creates `dag`."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if dag is None or main is None or Path(dag.fileloc).resolve() != Path(main).resolve():
+        return None
+    return Path(main)
+
+
+def _corrections(
+    operator: type[BaseOperator],
+    values: Mapping[str, Any],
+    unknown: Mapping[str, Any],
+    problems_of: Callable[[Mapping[str, Any]], list[str]],
+    *,
+    sets_function: bool,
+) -> list[str]:
+    """Returns one line for each unknown argument, and one line for each problem of the corrected arguments."""
+    from stepset_airflow.parsing.corrections import Corrections
+    from stepset_airflow.parsing.kpo_parameters import KPO_PARAMETERS
+
+    def problems_with(corrections: Corrections) -> list[str]:
+        arguments = corrections.arguments()
+        meant = {closest(name, known) for name in misspelled}
+        return problems_of({name: value for name, value in arguments.items() if value is not None or name not in meant})
+
+    known = parameters_of(operator)
+    foreign = {name: value for name, value in unknown.items() if name in KPO_PARAMETERS}
+    misspelled = [name for name in unknown if name not in foreign]
+    corrections = Corrections.of(foreign, values, problems_with)
+    hints = {name: place_of_code_argument(name, unknown[name], sets_function=sets_function) for name in misspelled}
+    return [
+        *(problem_of(name, known, otherwise=hint) for name, hint in hints.items()),
+        *corrections.lines(),
+        *problems_with(corrections),
+    ]
+
+
+def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> None:
+    """Raises ValueError if the source of a decorated function is not a program that the ranks can run.
+
+    The function must not use names of the DAG file, have decorators below `@task.distributed_train`, be an async
+    function or be a generator. A function whose source cannot be read is not checked.
 
     Args:
-        operator: the sensor's class.
-        values: the arguments by parameter.
-        place: arguments that contain dag, task_group and task_id.
+        function: the decorated function.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+    """
+    import inspect
+
+    from stepset.errors import BadInputError
+    from stepset.functions.source import check_captured, check_decorators, check_kind, source_of
+
+    try:
+        source = source_of(function)
+    except (OSError, SyntaxError, TypeError):
+        return
+    try:
+        check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}")
+        check_kind(inspect.unwrap(function))  # decorators are not shipped
+        check_captured(source, function.__name__, "or pass {them} as arguments of the task")
+    except BadInputError as error:
+        raise ValueError(located(str(error).splitlines(), place_of(place))) from None
+
+
+def check_json(args: Collection[Any], kwargs: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+    """Raises ValueError if an argument in the call of a decorated function is not JSON data.
+
+    The results of other tasks are not checked.
+
+    Args:
+        args, kwargs: the arguments of the call.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+    """
+    from stepset.errors import BadInputError
+    from stepset.functions.program import json_arguments
+
+    try:
+        json_arguments([known_parts(each) for each in args], {name: known_parts(kwargs[name]) for name in kwargs})
+    except BadInputError as error:
+        raise ValueError(located([str(error)], place_of(place))) from None
+
+
+def check_context_keys(
+    function: Callable[..., Any],
+    args: Collection[Any],
+    kwargs: Mapping[str, Any],
+    place: Mapping[str, Any],
+    *,
+    mapped: bool = False,
+) -> None:
+    """Raises ValueError if a decorated function expects values of Airflow's context, because the ranks do not have it.
+
+    Airflow itself sets a missing argument to None if the parameter has the name of a context key. A parameter whose
+    default is another value is not an error.
+
+    Args:
+        function: the decorated function.
+        args, kwargs: the arguments of the call.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+        mapped: whether the task is mapped. Airflow does not accept context keys in `partial` and `expand`. Therefore a
+            parameter whose default is None is not an error either.
+    """
+    from inspect import Parameter, signature
+
+    from stepset_airflow.airflow_internals import KNOWN_CONTEXT_KEYS
+
+    parameters = signature(function)
+    given = parameters.bind_partial(*args, **kwargs).arguments
+    needed = [
+        name
+        for name, each in parameters.parameters.items()
+        if each.default is Parameter.empty or (each.default is None and not mapped)
+    ]
+    if keys := [name for name in needed if name in KNOWN_CONTEXT_KEYS and name not in given]:
+        name = function.__name__
+        remedy = f'pass the values that it needs as arguments, such as {name}(run_id="{{{{ run_id }}}}")'
+        if mapped:
+            remedy = f"rename the parameter{'s' if len(keys) > 1 else ''}"
+        found = f"function: {name} expects {', '.join(keys)} of Airflow's context, which the ranks do not have"
+        raise ValueError(located([f"{found}; {remedy}"], place_of(place)))
+
+
+def check_sensor(
+    operator: type[BaseOperator], values: Mapping[str, Any], unknown: Collection[str], place: Mapping[str, Any]
+) -> None:
+    """Raises one error for all unknown arguments and all invalid values of a sensor's parameters.
+
+    Args:
+        operator: the class of the sensor.
+        values: the arguments that are parameters of the sensor, by their names.
+        unknown: the names of the arguments that no constructor accepts.
+        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+
+    Raises:
+        TypeError: there is an unknown argument.
+        ValueError: an argument is invalid, and its value is known when the DAG file is parsed.
     """
     dag = place.get("dag") or current_dag()
-    given = Given(values, operator.template_fields, Templates.of(dag, operator.template_ext))
-    if problems := list(sensor_problems(given)):
-        raise ValueError(located(problems, place_of(place)))
+    templates = Templates.of(dag, operator.template_ext)
+    misplaced, given = Given(values, operator.template_fields, templates).without_misplaced_templates()
+    known, missing = parameters_of(operator), ("run_name",) if values.get("run_name", "") is None else ()
+    problems = [problem_of(name, known, in_sensor=True, missing=missing) for name in unknown]
+    if problems := [*problems, *misplaced, *sensor_problems(given)]:
+        raise (TypeError if unknown else ValueError)(located(problems, place_of(place)))
 
 
 def check_rendered(values: Mapping[str, Any], problems: Callable[[Given], Iterable[str]] = option_problems) -> None:
-    """Raises AirflowFailException for invalid values that were not known when the DAG file was parsed.
+    """Raises AirflowFailException if a value is invalid after Airflow has rendered the templates.
 
     Args:
-        values: the arguments by parameter, rendered.
-        problems: yields the problems of the arguments.
+        values: the rendered arguments by their names.
+        problems: a function that yields the problems of the arguments.
     """
     if found := list(problems(Given(values, (), Templates()))):
         raise AirflowFailException("\n".join(found))

@@ -1,4 +1,4 @@
-"""The arguments of an operator when a DAG file is parsed, and which of them have no value yet."""
+"""The arguments of an operator when a DAG file is parsed. Some values are unknown until the task runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stepset_airflow.parsing.templates import Templates, is_of_a_task
 
 @dataclass(frozen=True)
 class Given:
-    """Arguments by parameter; a parameter that is missing may get a value from `expand`.
+    """The arguments of an operator. A parameter without an argument may still get one, for example from `expand`.
 
     Args:
-        values: the arguments.
-        templated: the parameters that Airflow renders.
-        templates: what Airflow renders.
+        values: the arguments by their names.
+        templated: the names of the parameters that Airflow renders.
+        templates: detects values that Airflow renders.
     """
 
     values: Mapping[str, Any]
@@ -24,19 +24,31 @@ class Given:
     templates: Templates
 
     def is_known(self, name: str) -> bool:
-        """Whether a parameter's value is known.
+        """Returns whether the value of a parameter is known when the DAG file is parsed.
 
-        A known value is given, is not the result of another task, and Airflow does not render it.
+        The value is unknown if the argument is missing, if the argument is the result of another task, or if Airflow
+        renders the argument.
         """
         if name not in self.values or is_of_a_task(value := self.values[name]):
             return False
         return name not in self.templated or not self.templates.are_in(value)
 
     def value(self, name: str) -> Any:
-        """Returns a parameter's value; None if it is not known, or None."""
+        """Returns the value of a parameter, or None if the value is unknown."""
         return self.values[name] if self.is_known(name) else None
 
+    def without_misplaced_templates(self) -> tuple[list[str], Given]:
+        """Returns two values: the problems, and the arguments without the parameters that have a problem.
+
+        There is a problem for each parameter that contains a template but is not templated.
+        """
+        values = self.values
+        names = [name for name in values if name not in self.templated and self.templates.start_in(values[name])]
+        rest = {name: value for name, value in values.items() if name not in names}
+        problems = [f"{name}: this parameter is not templated; give a value without a template" for name in names]
+        return problems, Given(rest, self.templated, self.templates)
+
     def misplaced_results(self) -> list[str]:
-        """Returns a problem for each result of another task in a parameter that Airflow does not render."""
+        """Returns a problem for each parameter that contains the result of another task but is not templated."""
         names = [name for name, value in self.values.items() if name not in self.templated and is_of_a_task(value)]
         return [f"{name}: the result of another task is possible in templated parameters only" for name in names]

@@ -1,4 +1,4 @@
-"""Names the DAG and the task in an error about arguments, because the task may not exist yet."""
+"""Determines the names of the DAG and the task for error messages about arguments. The task may not exist yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepset_airflow.airflow_internals import current_dag, current_task_group
 
 
 def place_of(arguments: Mapping[str, Any]) -> str:
-    """Returns `DAG 'name', task 'name'` for the arguments of a constructor; without a DAG, only the task."""
+    """Returns `DAG 'name', task 'name'` for the arguments of a constructor. Without a DAG, returns `task 'name'`."""
     task_id = arguments.get("task_id")
     dag = arguments.get("dag") or current_dag()
     if dag is None:
@@ -19,5 +19,5 @@ def place_of(arguments: Mapping[str, Any]) -> str:
 
 
 def located(problems: Iterable[str], place: str) -> str:
-    """Returns one line for each problem; each starts with the place."""
+    """Returns one line for each problem. Each line starts with `place`."""
     return "\n".join(f"{place}: {' '.join(problem.splitlines())}" for problem in problems)

@@ -1,4 +1,4 @@
-"""Which values Airflow renders when a task runs, so that they are not known when the DAG file is parsed."""
+"""Detects templates. Airflow renders a template when the task runs. Until then, the value is unknown."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _DELIMITERS = {
     "line_statement_prefix": None,
     "line_comment_prefix": None,
 }
-"""jinja2.Environment's parameters that start a template, and their defaults."""
+"""The parameters of jinja2.Environment that define how a template starts, with the default values."""
 
 
 @dataclass(frozen=True)
 class Templates:
-    """The templates of a DAG's tasks.
+    """The rules with which Airflow detects templates in the arguments of a DAG's tasks.
 
     Args:
-        starts: texts that start a template.
-        extensions: ends of names of files that Airflow reads as templates.
-        native: whether each text may change when it is rendered, as in a DAG that renders texts to Python objects.
+        starts: the strings with which a template starts.
+        extensions: the suffixes of files that Airflow reads as templates.
+        native: whether the DAG renders templates to Python objects. In such a DAG, every string may be a template.
     """
 
     starts: tuple[str, ...] = ("{%", "{{", "{#")
@@ -35,9 +35,10 @@ class Templates:
 
     @classmethod
     def of(cls, dag: DAG | None, extensions: Sequence[str] = ()) -> Templates:
-        """Returns the templates of a DAG's tasks; `extensions` is the operator's.
+        """Returns the rules for the tasks of a DAG. `extensions` is `template_ext` of the operator.
 
-        Without a DAG each text may be a template, because the DAG that a task joins later defines the delimiters.
+        If `dag` is None, every string may be a template, because the task may later be added to a DAG with other
+        delimiters.
         """
         if dag is None:
             return cls(extensions=tuple(extensions), native=True)
@@ -46,7 +47,7 @@ class Templates:
         return cls(starts, tuple(extensions), dag.render_template_as_native_obj)
 
     def are_in(self, value: object) -> bool:
-        """Whether Airflow renders a part of a value (Templater.render_template of the task SDK).
+        """Returns whether any part of a value is a template (Templater.render_template of the task SDK).
 
         >>> Templates().are_in({"LR": "{{ params.lr }}"}), Templates().are_in(["--epochs", 3])
         (True, False)
@@ -59,7 +60,30 @@ class Templates:
             return any(map(self.are_in, value))
         return hasattr(value, "template_fields") or is_of_a_task(value)
 
+    def start_in(self, value: object) -> bool:
+        """Returns whether a value contains the start of a template. Other strings do not count as templates."""
+        if isinstance(value, str):
+            return any(start in value for start in self.starts)
+        if isinstance(value, Mapping):
+            return any(self.start_in(key) or self.start_in(each) for key, each in value.items())
+        return isinstance(value, (list, tuple, set, frozenset)) and any(map(self.start_in, value))
+
+
+def known_parts(value: object) -> object:
+    """Returns `value` with None in the place of each part that is unknown until the task runs.
+
+    Strings remain unchanged, because a template is rendered to a string or to JSON data.
+    """
+    if isinstance(value, Mapping):
+        return {key: known_parts(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [known_parts(each) for each in value]
+    return None if hasattr(value, "template_fields") or is_of_a_task(value) else value
+
 
 def is_of_a_task(value: object) -> bool:
-    """Whether a value is known only when a task runs, such as the result of another task (XComArg, DagParam)."""
+    """Returns whether a value is unknown until the task runs.
+
+    Examples are an XComArg, which is the result of another task, and a DagParam.
+    """
     return hasattr(value, "resolve") and hasattr(value, "iter_references")

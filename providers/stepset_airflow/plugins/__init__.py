@@ -1,1 +1,1 @@
-"""Airflow plugins."""
+"""The Airflow plugin that adds the page "Training" to Airflow's UI."""

@@ -1,6 +1,7 @@
-"""The plugin of the page "Training" in Airflow's UI, which every Airflow process loads through its entry point.
+"""The plugin that adds the page "Training" to Airflow's UI.
 
-The page's application is imported only when an API server requests it.
+Every Airflow process imports this module through the entry point of the plugin. The application that serves the page
+is imported only in an API server.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from airflow.plugins_manager import AirflowPlugin
 from stepset_airflow.links.training import TASK_ROUTE
 
 MOUNT = "/stepset"
-_PAGE = f"{MOUNT[1:]}/training"  # relative to the UI's <base>, because Airflow may be served below a path
+_PAGE = f"{MOUNT[1:]}/training"  # relative to the UI's <base>, because the URL of the UI may contain a path
 _TASK = "dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"
 _ICON = f"{MOUNT[1:]}/static/icon.svg"
 
 
 class StepsetPlugin(AirflowPlugin):
-    """Adds recent trainings to the navigation, and a tab with the task's training to a task instance's page."""
+    """Adds two pages to Airflow's UI.
+
+    The navigation gets a link to the list of runs. The page of each task instance gets a tab for the run of the task.
+    """
 
     name = "stepset"
     external_views: list[Any] = [  # noqa: RUF012  # Airflow's declaration
@@ -35,8 +39,8 @@ class StepsetPlugin(AirflowPlugin):
     ]
 
     @cached_property
-    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # Airflow only reads it from an instance
-        """The application, mounted at /stepset of the API server."""
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # Airflow reads this attribute from an instance
+        """The application of the page. Airflow mounts the application at /stepset of the API server."""
         from stepset_airflow.page.app import make_app
 
         return [{"app": make_app(), "url_prefix": MOUNT, "name": "stepset"}]

@@ -1,1 +1,1 @@
-"""The run of a task: its creation or reattachment, its observation, and its end."""
+"""Modules that create or find the run of a task, follow the run, and handle the end of the run."""

@@ -1,4 +1,4 @@
-"""Builds a job from an operator's parameters; stepset's models are imported when a task runs."""
+"""Builds a job from the parameters of an operator. Slow modules are imported inside functions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ JOB_FIELDS = (
     "function",
     "args",
     "code",
+    "requirements",
     "env",
     "resources_per_node",
     "storage",
@@ -39,26 +40,32 @@ JOB_FIELDS = (
     "pod_template",
     "agent",
 )
-"""The job file's fields, in the order of stepset.spec.job.TrainingJob."""
+"""The fields of a job file, in the order of stepset.spec.job.TrainingJob."""
 
 ENTRIES = ("script", "module", "command", "function")
 """The fields that define the program."""
 
 
 def entry_problem(fields: Mapping[str, Any], has_job: bool, sets_function: bool, complete: bool) -> str | None:
-    """Returns the problem of the fields that define the program, None if there is none.
+    """Checks the fields that define the program. Returns a problem, or None if there is no problem.
 
     Args:
-        fields: the given fields; their values need not be known.
-        has_job: whether a job is given, which may define the program.
+        fields: the given fields. The values may be unknown.
+        has_job: whether the parameter `job` is given. This parameter may define the program.
         sets_function: whether the program is a decorated function.
-        complete: False if further fields may be given later.
+        complete: whether all fields are given. False if `expand` may add fields.
     """
     given = [entry for entry in ENTRIES if fields.get(entry) is not None]
     if sets_function and given:
         return f"{given[0]}: the decorated function is the program; leave {given[0]} out"
     if len(given) > 1:
         return f"give only one of {', '.join(ENTRIES)}; {' and '.join(given)} are given"
+    if callable(function := fields.get("function")):
+        name = getattr(function, "__name__", repr(function))
+        return (
+            f"function: {name} is a Python function, and this parameter is the source text of a program; decorate"
+            f" {name} with @task.distributed_train and leave the operator out, or give script"
+        )
     if not given and complete and not (has_job or sets_function) and fields.get("framework") is None:
         return f"no program is given; give one of {', '.join(ENTRIES)}, or job"
     return None
@@ -72,15 +79,19 @@ def job_of(
     environment: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> tuple[TrainingJob, Path]:
-    """Returns the job of an operator's rendered parameters, and the directory its paths are relative to.
+    """Returns the job that the rendered parameters of an operator define, and the base directory of the job.
+
+    Relative paths in the job are relative to the base directory.
 
     Args:
-        job: a mapping, or a job file's path relative to `dag_folder`; None: `fields` describe the whole job.
-        fields: the job file's fields; those that are not None replace `job`'s.
-        queue_name: shorthand for scheduling.queue_name.
-        environment, labels: additional variables of the ranks and labels of the objects; the job's own take precedence.
+        job: a mapping, or the path of a job file relative to `dag_folder`. If `job` is None, `fields` define the job.
+        fields: the fields of a job file. A field that is not None replaces the same field of `job`.
+        queue_name: a shorthand for the field scheduling.queue_name.
+        dag_folder: the directory of the DAG file.
+        environment: additional environment variables of the ranks. Variables of the job take precedence.
+        labels: additional labels of the Kubernetes objects. Labels of the job take precedence.
 
-    Raises BadInputError if the job cannot be read, or is not valid.
+    Raises BadInputError if the job file cannot be read, or if the job is invalid.
     """
     from stepset.spec.load import parse_job, read_job_file
 
@@ -100,9 +111,9 @@ def job_of(
 
 
 def with_queue(data: Mapping[str, Any], queue_name: str | None) -> dict[str, Any]:
-    """Returns a job's fields with `queue_name` as their scheduling.queue_name.
+    """Returns the fields of a job with `queue_name` as the value of scheduling.queue_name.
 
-    The fields are unchanged if `queue_name` is None, or if `scheduling` is not a mapping.
+    If `queue_name` is None, or if `scheduling` is not a mapping, the fields are returned unchanged.
     """
     scheduling = data.get("scheduling") or {}
     if queue_name is None or not isinstance(scheduling, Mapping):
@@ -111,7 +122,10 @@ def with_queue(data: Mapping[str, Any], queue_name: str | None) -> dict[str, Any
 
 
 def templatable(job: Any) -> Any:
-    """Returns a job in a form that Airflow can render: a TrainingJob as a mapping, a path as text, others unchanged."""
+    """Converts the parameter `job` to a form that Airflow can render.
+
+    A TrainingJob becomes a mapping. A path becomes a string. All other values are returned unchanged.
+    """
     if hasattr(job, "model_dump"):
         return job.to_dict()
     return os.fspath(job) if isinstance(job, os.PathLike) else job

@@ -1,7 +1,8 @@
-"""Applies the deployment's `pod_mutation_hook`, which Airflow calls for every pod it creates, to a run's pod templates.
+"""Applies the deployment's `pod_mutation_hook` to the pod templates of a run.
 
-The cluster's controllers create a run's pods. Therefore the hook receives each group's template once, as a V1Pod
-without a name, before the run is submitted.
+Airflow calls this hook for every pod that Airflow creates. But the controllers of the cluster create the pods of a run.
+Therefore this module calls the hook for each pod template before the run is submitted. The hook receives the template
+as a V1Pod without a name.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
 
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a pod template (metadata and spec) with the hook's changes; the same object if there are none.
+    """Returns a pod template (metadata and spec) with the changes of the hook.
 
-    A changed template lacks fields that the installed kubernetes package does not know. Raises the hook's exception,
-    with which a deployment rejects pods.
+    If the hook changes nothing, the function returns the same object. A changed template contains only fields that the
+    installed kubernetes package supports.
+
+    If the hook raises an exception to reject the pod, the function raises this exception.
     """
     from kubernetes.client import ApiClient
 

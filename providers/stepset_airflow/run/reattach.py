@@ -1,7 +1,8 @@
-"""Ensures exactly one training of a task instance: creates its run, finds it again, or ends it before a new one.
+"""Ensures that a task instance has exactly one active run.
 
-A worker may die at any moment. The next one finds the run by the stored record and its name; run_record.py decides what
-to do with it.
+A worker may die at any time. The next worker finds the run by the stored record and by the name of the run.
+run_record.py decides what the next worker does. This worker either continues the run of the earlier worker, or ends
+that run and creates a new run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from stepset.backends.kubernetes.backend import KubernetesBackend
 
 TERMINATION_TIMEOUT = 180.0
-"""Maximum seconds that an earlier run takes to end, its checkpoint included, before a new one starts."""
+"""Maximum seconds to wait until an earlier run has terminated. In this time the run may write a checkpoint."""
 
 _POLL_INTERVAL = 1.0
 _log = logging.getLogger(__name__)
@@ -34,9 +35,13 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class AttachedRun:
-    """The run of a task, created or found.
+    """The run of a task.
 
-    `workload` is None if it no longer exists or is not needed; `found` is True if an earlier try created it.
+    Args:
+        record: the record of the run.
+        workload: the workload of the run. None if the workload no longer exists or is not needed.
+        notes: notes about the run for the task log.
+        found: whether an earlier execution of the task created the run.
     """
 
     record: RunRecord
@@ -50,18 +55,23 @@ class Reattacher:
     """Creates or finds the run of one task instance.
 
     Args:
-        backend: returns the backend of a namespace.
-        namespace: namespace of a new run.
-        instance: name of this Airflow deployment.
+        backend: a function that returns the backend for a namespace.
+        namespace: a function that returns the namespace of a new run. The function reads the Airflow
+            connection. Reading the connection may write log lines or raise an error. Therefore the function is called
+            after the reason for the try has been logged.
+        store: the task state store, which contains the record of the run.
+        ti: the task instance.
+        instance: the name of this Airflow deployment.
+        retries: the number of retries of the task.
         durable: whether a retry continues the run of an earlier try.
-        request: returns the run to create, for a name, attempt and owner.
-        end: ends an earlier run.
-        clean_up: deletes the objects of a completed run if `on_finish_action` requires it.
-        log: writes why the task is executed again.
+        request: a function that takes a name, an attempt and an owner, and returns the request for a new run.
+        end: a function that ends an earlier run.
+        clean_up: a function that deletes the objects of a completed run if `on_finish_action` requires the deletion.
+        log: a function that writes a line to the task log. The line states why the task is executed again.
     """
 
     backend: Callable[[str], KubernetesBackend]
-    namespace: str
+    namespace: Callable[[], str]
     store: TaskStateStore
     ti: TaskInstance
     instance: str
@@ -73,14 +83,18 @@ class Reattacher:
     log: Callable[[str], None]
 
     def reattach(self) -> AttachedRun:
-        """Returns the run; raises like `KubernetesBackend.make`, and can be called again after an error."""
+        """Creates or finds the run, and returns the run. Raises the errors of `KubernetesBackend.make`.
+
+        After an error, the method can be called again.
+        """
         record = self.stored_record()
         now = epoch(self.ti, self.retries)
         step = next_step(record, now, self.durable)
         if reason := try_reason(step, record, now, self.ti.try_number, partial(failure_of, self.store)):
             self.log(reason)
         if record is None and now:
-            # Airflow 3.4 discards the state of a task that a user clears. Each earlier run had a lower try number.
+            # If a user clears a task, Airflow 3.4 deletes the record of the run. The generation is then unknown. The
+            # try number is a suitable generation, because each earlier run was created in a try with a lower number.
             step = StartNew(generation=self.ti.try_number)
             self._end_unrecorded()
         if isinstance(step, Finished):
@@ -99,9 +113,10 @@ class Reattacher:
         return self._create(record)
 
     def stored_record(self) -> RunRecord | None:
-        """Returns the task's record, None if it has none.
+        """Returns the stored record of the task, or None if no record is stored.
 
-        Raises BadInputError if the stored value is not a record: whether the task has a run is then unknown.
+        If the stored value is not a record, the method raises BadInputError. In this case it is unknown whether the
+        task has a run.
         """
         from stepset.errors import BadInputError
         from stepset.printable import printable_text
@@ -115,8 +130,19 @@ class Reattacher:
                 " run if 'stepset list' shows one, then delete the state and clear the task"
             ) from error
 
+    def find(self, record: RunRecord) -> Manifest | None:
+        """Returns the workload of a record, or None if the workload does not exist.
+
+        If the record has no uid, a workload with the name in the record may belong to another owner. The method does
+        not return such a workload.
+        """
+        existing = self.backend(record.namespace).workload(record.name, record.uid)
+        if existing is not None and (record.uid or _is_of(existing, owner_of(self.ti, self.instance))):
+            return existing
+        return None
+
     def save(self, record: RunRecord) -> None:
-        """Stores a record for as long as the task instance exists."""
+        """Stores a record until the task instance is deleted."""
         set_forever(self.store, KEY, record.to_dict())
 
     def _create(self, record: RunRecord) -> AttachedRun:
@@ -129,7 +155,7 @@ class Reattacher:
             existing = backend.workload(record.name)
             if existing is None or not _is_of(existing, owner):
                 raise
-            # An earlier worker created it from a job that has changed since, and died before it stored the uid.
+            # An earlier worker created this workload and died before it stored the uid. The job has changed since then.
             self._end(backend, existing)
             record = replace(record, generation=record.generation + 1, name=self._name(record.generation + 1))
             self.save(record)
@@ -141,37 +167,41 @@ class Reattacher:
         return AttachedRun(record, made.workload, notes, found=made.adopted)
 
     def _new_record(self, step: StartNew) -> RunRecord:
-        """Returns the record of a new run, with a name that no other run on the cluster has."""
-        backend, generation = self.backend(self.namespace), step.generation
+        """Returns the record of a new run. No other run on the cluster uses the name that the record contains.
+
+        If this task instance already has an active run without a record, the method returns a record for that run.
+        """
+        backend, generation = self.backend(self.namespace()), step.generation
         owner = owner_of(self.ti, self.instance)
         while (existing := backend.workload(self._name(generation))) is not None:
             active = not existing["metadata"].get("deletionTimestamp") and not backend.read(existing).phase.final
             if step.generation == 1 and _is_of(existing, owner) and active:
-                break  # it belongs to this task instance, which Airflow deleted and created again
+                break  # the run belongs to this task instance; Airflow deleted and recreated the task instance
             generation += 1
         now = epoch(self.ti, self.retries)
-        return RunRecord(self._name(generation), self.namespace, generation, epoch=now, attempt=step.attempt)
+        return RunRecord(self._name(generation), self.namespace(), generation, epoch=now, attempt=step.attempt)
 
     def _name(self, generation: int) -> str:
         return cluster_name(self.ti, self.instance, generation)
 
     def _end_earlier(self, record: RunRecord) -> None:
-        backend = self.backend(record.namespace)
-        existing = backend.workload(record.name, record.uid)
-        if existing is not None and (record.uid or _is_of(existing, owner_of(self.ti, self.instance))):
+        if (existing := self.find(record)) is not None:
             _log.info("ending run %s of an earlier try", record.name)
-            self._end(backend, existing)
+            self._end(self.backend(record.namespace), existing)
 
     def _end_unrecorded(self) -> None:
-        """Ends the runs of this task instance of which no record exists, if they are active."""
-        backend = self.backend(self.namespace)
+        """Ends the active runs of this task instance that have no record."""
+        backend = self.backend(self.namespace())
         for existing in backend.owned(owner_of(self.ti, self.instance)):
             if existing["metadata"].get("deletionTimestamp") or not backend.read(existing).phase.final:
                 _log.info("ending run %s of an earlier try", existing["metadata"]["name"])
                 self._end(backend, existing)
 
     def _end(self, backend: KubernetesBackend, workload: Manifest) -> None:
-        """Ends a run, and waits until its pods can no longer write to the files of the next run."""
+        """Ends a run, and waits until the pods of the run have terminated.
+
+        Otherwise, these pods could write to files that the next run uses.
+        """
         from stepset.errors import InfrastructureError
 
         self.end(backend, workload)
@@ -180,7 +210,7 @@ class Reattacher:
         while not backend.gone(workload):
             existing = backend.workload(metadata["name"], metadata["uid"])
             if existing is not None and not existing["metadata"].get("deletionTimestamp"):
-                return  # suspended, or kept
+                return  # on_kill_action is suspend or keep
             if time.monotonic() > until:
                 raise InfrastructureError(
                     f"run {metadata['name']} of an earlier try is still ending after {TERMINATION_TIMEOUT:.0f} s;"

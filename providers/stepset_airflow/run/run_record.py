@@ -1,7 +1,8 @@
-"""A task's record of its run, and the next step that follows from it when the task is executed. Pure.
+"""The record of a task's run, and the next step of a task.
 
-The record is stored before and after every step that could otherwise leave a run without a record. Every execution of
-the task reads it: the first one, one after a worker died, a retry, and one after a user cleared the task.
+A task may be executed several times, because a worker died, because Airflow retries the task, or because a user cleared
+the task. Each execution reads the record and decides on the next step. Each execution stores the record before it
+creates a run, so that no run exists without a record.
 """
 
 from __future__ import annotations
@@ -11,25 +12,27 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 KEY = "stepset_run"
-"""Key in the task state store."""
+"""The key in the task state store."""
 
 SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "start_new"
 _REPORTED = (SUCCEEDED, "fail", "skip")
-"""Ends that a later execution reports again."""
+"""If `RunRecord.ended` has one of these values, a later execution of the task ends in the same way."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A task's run.
+    """The record of a task's run.
 
     Args:
-        generation: number of runs that the task has had.
-        epoch: try number at which the task was last cleared; 0: never.
-        attempt: number of earlier runs since the task was last cleared.
-        uid: the workload's uid; empty until the workload exists.
-        ended: how the task ended: `succeeded`, `retry`, `fail`, `skip`, or `start_new` if it was cleared while it ran;
-            empty until then.
-        status: the final status as plain data, if an execution may report it again.
+        name: the name of the run.
+        namespace: the namespace of the run.
+        generation: the number of runs that the task has had, including this run.
+        epoch: the try number at which the task was last cleared. 0 if the task was never cleared.
+        attempt: the number of earlier runs since the task was last cleared.
+        uid: the uid of the workload. Empty until the workload has been created.
+        ended: how the task ended: `succeeded`, `retry`, `fail` or `skip`. If a user cleared the task while it was
+            running, the value is `start_new`. Empty until the task has ended.
+        status: the final status of the run as plain data. None if no later execution needs the status.
     """
 
     name: str
@@ -46,10 +49,10 @@ class RunRecord:
 
     @classmethod
     def from_dict(cls, data: object) -> RunRecord:
-        """Reads the data of `to_dict`.
+        """Creates a record from the result of `to_dict`.
 
         Raises:
-            ValueError: the data is not that of a record.
+            ValueError: `data` is not the result of `to_dict`.
         """
         from msgspec import ValidationError, convert
 
@@ -68,30 +71,33 @@ class RunRecord:
         return record
 
     def with_end(self, ended: str, status: Mapping[str, Any] | None = None) -> RunRecord:
-        """Returns the record with the run's end."""
+        """Returns a copy of the record with the given values of `ended` and `status`."""
         return replace(self, ended=ended, status=status)
 
 
 @dataclass(frozen=True)
 class Reattach:
-    """The execution finds this run, or creates it if it was not created yet."""
+    """The next step is to find the run of `record`, or to create the run if it was not created yet."""
 
     record: RunRecord
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The run's end was already handled: the task ends as recorded."""
+    """The next step is to end the task as stated in the record, because the end of the run was already handled."""
 
     record: RunRecord
 
 
 @dataclass(frozen=True)
 class StartNew:
-    """The execution starts the task's `generation`th run; `attempt` runs precede it since the task was last cleared.
+    """The next step is to start a new run.
 
-    `before` is the previous run. If it is active, it is ended first; otherwise its remaining objects are deleted if
-    `on_finish_action` requires it.
+    Args:
+        generation: the number of runs of the task, including the new run.
+        attempt: the number of earlier runs since the task was last cleared.
+        before: the record of the previous run. If that run is still active, that run is ended before the new run
+            starts. If that run has finished, `on_finish_action` determines whether its objects are deleted.
     """
 
     generation: int = 1
@@ -100,7 +106,12 @@ class StartNew:
 
 
 def next_step(record: RunRecord | None, epoch: int, durable: bool) -> Reattach | Finished | StartNew:
-    """Returns the next step of an execution; a `durable` task continues the run of an earlier try.
+    """Returns the next step of an execution of a task.
+
+    Args:
+        record: the stored record of the task. None if no record is stored.
+        epoch: the try number at which the task was last cleared. 0 if the task was never cleared.
+        durable: whether the execution continues the run of an earlier try.
 
     >>> next_step(None, 0, True)
     StartNew(generation=1, attempt=0, before=None)

@@ -1,4 +1,4 @@
-"""Ends a run whose task was ended by a user, lost its worker, or timed out."""
+"""Ends the run of a task if a user ended the task, if the worker is shutting down, or if the task timed out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stepset_airflow.run.run_record import RETRY, START_NEW, RunRecord
 from stepset_airflow.task_state import DELETED, is_ended, state_of
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from stepset.backends.kubernetes.backend import KubernetesBackend
@@ -19,9 +20,24 @@ if TYPE_CHECKING:
     from stepset_airflow.run.training_task import TrainingTask
 
 
+def timeout_reason(task: BaseOperator) -> str:
+    """Returns the reason for stopping a run whose task has exceeded its execution_timeout."""
+    from stepset.watch.present.sentences import duration
+
+    limit = task.execution_timeout
+    return f"execution_timeout{f' ({duration(limit.total_seconds())})' if limit else ''} expired"
+
+
 @dataclass(frozen=True)
 class Termination:
-    """Ends a task's run as `on_kill_action` and `durable` require; `save` stores a record for later executions."""
+    """Ends the run of a task according to `on_kill_action` and `durable`.
+
+    Args:
+        task: the task.
+        ti: the task instance.
+        backend: a function that returns the backend for a namespace.
+        save: a function that stores the record of the run for later executions of the task.
+    """
 
     task: TrainingTask
     ti: RuntimeTaskInstanceProtocol
@@ -29,9 +45,9 @@ class Termination:
     save: Callable[[RunRecord], None]
 
     def handle_sigterm(self, attached: AttachedRun) -> NoReturn:
-        """Handles SIGTERM (a user ended the task, or the worker is shutting down); raises AirflowException.
+        """Handles SIGTERM. Airflow sends SIGTERM if a user ended the task, or if the worker is shutting down.
 
-        Its message states what happens to the run.
+        Raises AirflowException. The message of the exception states what happens to the run.
         """
         state, name = self._state(), attached.record.name
         if self.task.durable and not is_ended(state):
@@ -41,21 +57,24 @@ class Termination:
     def raise_if_task_ended(self, attached: AttachedRun) -> None:
         """Ends the run and raises AirflowException if a user has ended the task since this worker started.
 
-        It must be called before a deferral: Airflow refuses to defer an ended task, and no process would follow the
-        run.
+        This method must be called before the task is deferred. If a user has ended the task, Airflow refuses the
+        deferral. The run would then continue without a process that follows the run.
         """
         if is_ended(state := self._state()):
             self._end_for_killed_task(attached, state)
 
     def stop(self, attached: AttachedRun, ended: str | None) -> None:
-        """Applies `on_kill_action`; stores `ended` in the run's record, unless the run is kept or `ended` is None."""
+        """Applies `on_kill_action` to the run, and stores `ended` in the run's record.
+
+        The record is not changed if `ended` is None, or if `on_kill_action` is `keep`.
+        """
         if attached.workload is not None:
             self.end(self.backend(attached.record.namespace), attached.workload)
         if ended is not None and self.task.on_kill_action != "keep":
             self.save(attached.record.with_end(ended))
 
     def end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
-        """Applies `on_kill_action` to a workload."""
+        """Deletes, suspends or keeps a workload, according to `on_kill_action`."""
         from stepset.backends.kubernetes.stop import delete, suspend
 
         action = self.task.on_kill_action
@@ -69,7 +88,7 @@ class Termination:
         raise AirflowException(f"run {attached.record.name} was stopped because its task was killed")
 
     def _state(self) -> str | None:
-        """Returns the task's state like `state_of`, or None if Airflow does not answer."""
+        """Returns the result of `state_of` for the task instance. Returns None if the query fails."""
         try:
             return state_of(self.ti)
         except Exception as error:  # noqa: BLE001  # the run continues while the state is unknown

@@ -1,4 +1,7 @@
-"""The interface of DistributedTrainOperator for the modules of `run`, which must not import the operator."""
+"""The part of DistributedTrainOperator that is used by the modules of the package `run`.
+
+The modules of the package cannot import the operator, because the operator imports these modules.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrainingTask(BaseOperator):
-    """An operator with the parameters of DistributedTrainOperator, which documents them."""
+    """An operator with the parameters of DistributedTrainOperator. That class's docstring describes the parameters."""
 
     target: str | None
     durable: bool
@@ -34,32 +37,42 @@ class TrainingTask(BaseOperator):
     callbacks: str | Sequence[str] | None
     on_finish_action: str
     on_kill_action: str
+    on_orphan: str
     link_fields: LinkFields | None
-    """The run's fields for the task's links; None until they are known."""
+    """The fields of the run that the links of the task contain. None until the run has been created or found."""
 
     @property
     @abstractmethod
     def ranks(self) -> frozenset[int] | None:
-        """The ranks whose lines the task log shows; None: all."""
+        """The ranks whose lines the task log shows. None means all ranks."""
 
     @abstractmethod
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job of the rendered fields and the directory its paths are relative to.
+        """Returns the job and its base directory. Relative paths in the job are relative to this directory.
 
-        Raises BadInputError if the job is not valid. `labels` are added to those of the job.
+        `labels` are added to the labels of the job.
+
+        Raises BadInputError if the job is invalid.
         """
 
     @abstractmethod
-    def task_log(self, reported: Mapping[str, object] | None = None) -> TaskLog:
-        """Returns a listener that writes a run to this task's log.
+    def log_warm_start(self) -> None:
+        """Logs the checkpoint of `warm_start`, if there is one. Called immediately before a run is created."""
 
-        `reported` is `TaskLog.reported` of another process, which wrote to the log before.
+    @abstractmethod
+    def task_log(self, reported: Mapping[str, object] | None = None) -> TaskLog:
+        """Returns a listener that writes the output of a run to this task's log.
+
+        If another process wrote to the log earlier, `reported` is the value of `TaskLog.reported` in that process.
         """
 
     @abstractmethod
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """Returns the exception that ends the task; the outcome is `fail`, `retry` or `skip`."""
+        """Returns the exception that ends the task. `outcome` is `fail`, `retry` or `skip`."""
 
     @abstractmethod
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
-        """Adds the result to the events of the task's outlets, for the DAGs that they schedule."""
+        """Adds the result of the run to the asset events of the task's outlets.
+
+        An asset event may start other DAGs. These DAGs can then read the result.
+        """

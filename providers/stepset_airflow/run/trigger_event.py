@@ -1,4 +1,4 @@
-"""The event with which a trigger ends a task's deferral."""
+"""Reads the event with which a trigger ends the deferral of a task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def reported_status(event: Mapping[str, Any]) -> RunStatus:
-    """Returns the state of the run in a trigger's event.
+    """Returns the run status that a trigger's event contains.
 
     Raises:
-        AirflowException: the trigger could not follow the run, or the event contains no state.
+        AirflowException: the trigger could not follow the run, or the event contains no valid status.
     """
     from stepset.printable import printable_text
     from stepset.run_status import RunStatus

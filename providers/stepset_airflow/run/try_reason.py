@@ -1,4 +1,7 @@
-"""Why a task is executed again, and what this execution does: the first line of its log. Pure."""
+"""Creates the first line in the log of a try.
+
+The line states why the task is executed again, and what this execution does.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ def try_reason(
     try_number: int,
     failure: Callable[[str], str],
 ) -> str | None:
-    """Returns one sentence; None for the first execution of a task.
+    """Returns the line, or None for the first execution of a task.
 
     Args:
-        step: the next step, by `next_step`.
-        record: the task's record; None if it has none.
-        epoch: the try number at which the task was last cleared; 0: never.
+        step: the next step of the execution, which `next_step` returned.
+        record: the stored record of the task. None if no record is stored.
+        epoch: the try number at which the task was last cleared. 0 if the task was never cleared.
         try_number: the number of this try.
-        failure: returns how a run failed, for its name; empty if that is unknown.
+        failure: a function that takes the name of a run, and returns why this run failed. If the reason is unknown, the
+            function returns an empty string.
     """
     if isinstance(step, Finished):
         return (
@@ -46,12 +50,15 @@ def try_reason(
 
 
 def local_try_reason(attempt: int, epoch: int, failure: Callable[[], str]) -> str | None:
-    """Returns the sentence for a local run, which ends with its worker.
+    """Returns the line for a task with a local run, or None for the first execution of a task.
+
+    Each try of such a task starts a new run, because a local run ends with its worker.
 
     Args:
         attempt: the number of earlier tries since the task was last cleared.
-        epoch: the try number at which the task was last cleared; 0: never.
-        failure: returns how the last try's run failed; empty if that is unknown.
+        epoch: the try number at which the task was last cleared. 0 if the task was never cleared.
+        failure: a function that returns why the run of the last try failed. If the reason is unknown, the function
+            returns an empty string.
     """
     if attempt:
         return _after(failure() or "an earlier try did not succeed")

@@ -1,1 +1,1 @@
-"""Airflow sensors."""
+"""The Airflow sensor that waits for a run."""

@@ -1,4 +1,4 @@
-"""DistributedTrainSensor: waits for a run that the CLI, KFP or another DAG started."""
+"""DistributedTrainSensor, which waits for a run that the CLI, KFP or another DAG started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from airflow.triggers.base import StartTriggerArgs
 from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
+from stepset_airflow.logs.task_log import TaskLog
+from stepset_airflow.missing_run import missing_run
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_sensor
-from stepset_airflow.parsing.values import sensor_problems
+from stepset_airflow.parsing.mapped import Instances
+from stepset_airflow.parsing.unknown_parameters import take_unknown
+from stepset_airflow.parsing.values import in_seconds, sensor_problems
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.transferable import masked_result, transferable
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.sdk import Context
 
     from stepset.run_status import RunStatus
@@ -39,26 +46,31 @@ PARAMETERS = (
 
 
 class DistributedTrainSensor(BaseSensorOperator):
-    """Waits until a run is over; the run's result is the task's XCom.
+    """Waits until a run has finished. The XCom of the task is the result of the run.
 
-    The run may be created after the sensor starts.
+    The sensor may start before the run is created.
 
     Args:
-        run_name: the run's name.
-        backend: `kubernetes`, or `local` for a run on the worker's machine, whose files the worker's user can read;
-            default: [stepset] backend, else kubernetes. A worker waits for a local run, in either `mode` of a sensor.
-        target: kind of the run's object: jobset, trainjob, statefulset, job or volcano; not used by `local`.
-        deferrable: wait in the triggerer; default: [operators] default_deferrable; not used by `local`.
-        start_from_trigger: wait in the triggerer from the start, so that the task needs no worker until the run ends;
-            not possible with `local`.
-        poll_interval: seconds between two requests of the triggerer for a run that does not exist yet; not used by
-            `local`, for which a worker looks every `poke_interval` seconds.
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator; not used by
-            `local`.
+        run_name: the name of the run (required). The name of a job or a task is not the name of a run.
+        backend: `kubernetes`, or `local` for a run on the worker's machine. The default is the option [stepset]
+            backend. If the option is not set, the default is `kubernetes`. For a local run, the sensor always
+            waits in a worker. The worker's user must be able to read the files of the run.
+        target: the kind of the Kubernetes object that represents the run. The target is jobset (default), trainjob,
+            statefulset, job or volcano. The backend `local` ignores this parameter.
+        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable.
+            The backend `local` ignores this parameter.
+        start_from_trigger: whether the task starts in the triggerer. The task then needs no worker until the run has
+            finished. This is not possible with the backend `local`.
+        poll_interval: the interval between two requests that the triggerer sends while the run does not exist. The
+            value is a number of seconds, text such as `5m`, or a timedelta. The backend `local` ignores this parameter,
+            because the worker checks a local run every `poke_interval` seconds.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
+            run. These parameters have the same meaning as in DistributedTrainOperator. The backend `local` ignores
+            these parameters.
 
     Raises:
-        ValueError: a parameter has an invalid value, as far as it is not templated.
-        TypeError: an unknown parameter.
+        ValueError: a parameter has an invalid value that is not a template.
+        TypeError: a parameter is unknown.
     """
 
     template_fields: Sequence[str] = ("run_name", "backend", "target", *TEMPLATED)
@@ -67,12 +79,12 @@ class DistributedTrainSensor(BaseSensorOperator):
     def __init__(
         self,
         *,
-        run_name: str,
+        run_name: str | None = None,
         backend: str | None = None,
         target: str = "jobset",
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         start_from_trigger: bool = False,
-        poll_interval: float = 10,
+        poll_interval: float | str | timedelta = 10,
         kubernetes_conn_id: str = "kubernetes_default",
         namespace: str | None = None,
         in_cluster: bool | None = None,
@@ -80,21 +92,25 @@ class DistributedTrainSensor(BaseSensorOperator):
         config_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_names(type(self), kwargs, kwargs, in_sensor=True)
+        unknown = take_unknown(type(self), kwargs, unmapping=is_unmapping(self))
         super().__init__(**kwargs)
-        self.run_name = run_name
+        self.run_name = run_name or ""
         self.backend = backend
         self.target = target
         self.deferrable = deferrable
-        self.poll_interval = poll_interval
+        self.poll_interval = in_seconds(poll_interval)
         self.kubernetes_conn_id = kubernetes_conn_id
         self.namespace = namespace
         self.in_cluster = in_cluster
         self.cluster_context = cluster_context
         self.config_file = config_file
+        self._last_note = ""
         self.start_from_trigger = start_from_trigger and self._backend != "local"
-        if not is_unmapping(self):
-            check_sensor(type(self), {**self._arguments(), "start_from_trigger": start_from_trigger}, kwargs)
+        if is_unmapping(self):
+            check_names(type(self), unknown, kwargs, in_sensor=True)
+        else:
+            given = {"run_name": run_name, "start_from_trigger": start_from_trigger}
+            check_sensor(type(self), {**self._arguments(), **given}, unknown, kwargs)
         if self.start_from_trigger:
             self.start_trigger_args = StartTriggerArgs(
                 trigger_cls="stepset_airflow.triggers.run_end.RunEndTrigger",
@@ -104,13 +120,16 @@ class DistributedTrainSensor(BaseSensorOperator):
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Returns the sensor with constant arguments, to be mapped over others; raises like the constructor."""
+        """Returns a sensor whose `expand` adds mapped arguments. Raises the errors of the constructor."""
 
-        def check(arguments: Mapping[str, Any]) -> None:
-            check_names(cls, arguments, kwargs, in_sensor=True)
+        def check(arguments: Mapping[str, Any] | None, instances: Instances) -> None:
+            check_names(cls, arguments or (), kwargs, in_sensor=True)
+            for each in instances:
+                known = {name: value for name, value in each.items() if name in PARAMETERS}
+                check_sensor(cls, {**values, **known}, (), kwargs)
 
-        check(kwargs)
-        check_sensor(cls, {name: value for name, value in kwargs.items() if name in PARAMETERS}, kwargs)
+        values = {name: value for name, value in kwargs.items() if name in PARAMETERS}
+        check_sensor(cls, values, take_unknown(cls, dict(kwargs)), kwargs)
         return checked_partial(super().partial(**kwargs), check)
 
     def _arguments(self) -> dict[str, Any]:
@@ -121,7 +140,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self.backend or str(conf.get("stepset", "backend", fallback="kubernetes"))
 
     def execute(self, context: Context) -> Any:
-        """Waits; returns and raises like `execute_complete`."""
+        """Waits until the run has finished. The result and the exceptions are those of `execute_complete`."""
         from stepset_airflow.triggers.run_end import RunEndTrigger
 
         check_rendered({**self._arguments(), "backend": self._backend}, sensor_problems)
@@ -130,43 +149,68 @@ class DistributedTrainSensor(BaseSensorOperator):
         return self.defer(trigger=RunEndTrigger(**self._trigger_fields()), method_name="execute_complete")
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Returns whether the run is over, with its result."""
+        """Returns whether the run has finished. If the run has finished, the returned value contains the result."""
         from stepset.errors import BadInputError, InfrastructureError
 
         try:
-            status = self._read_local() if self._backend == "local" else self._read()
+            status, missing = self._read_local() if self._backend == "local" else self._read()
         except BadInputError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         except InfrastructureError as error:
+            self._last_note = ""
             self.log.warning(str(error))
-            status = None
+            return PokeReturnValue(is_done=False)
+        self._note_missing(missing, context)
         if status is None or not status.phase.final:
             return PokeReturnValue(is_done=False)
+        TaskLog(self.log).on_status(status)
         return PokeReturnValue(is_done=True, xcom_value=self._result(status))
 
-    def _read(self) -> RunStatus | None:
-        """Returns the status of the run on the cluster; None if it does not exist."""
+    def _note_missing(self, text: str, context: Context) -> None:
+        """Logs why the run does not exist, unless the last poke logged the same text.
+
+        If `mode` is `reschedule`, each poke has its own process and does not know the last text. Therefore only the
+        first poke logs a text.
+        """
+        if text and text != self._last_note and self._is_first_poke(context):
+            self.log.warning(text)
+        self._last_note = text
+
+    def _is_first_poke(self, context: Context) -> bool:
+        """Returns False for the later pokes of `mode="reschedule"`, each of which has its own process."""
+        return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
+
+    def _read(self) -> tuple[RunStatus | None, str]:
+        """Returns the status of the run on the cluster. If the run does not exist, returns None and a message."""
         from stepset.backends.kubernetes.backend import KubernetesBackend
+        from stepset.errors import RunNotFoundError
 
         with connect(ClusterAccess.of(self)) as connection:
             backend = KubernetesBackend(connection, target=self.target, interface="airflow")
-            workload = backend.workload(self.run_name)
-            return None if workload is None else backend.read(workload)
+            try:
+                workload = backend.find(self.run_name)  # also finds the newest run of a job
+            except RunNotFoundError:
+                return None, missing_run(self.run_name, backend.place)
+            if (newest := workload["metadata"]["name"]) != self.run_name:
+                return None, missing_run(self.run_name, backend.place, newest)
+            return backend.read(workload), ""
 
-    def _read_local(self) -> RunStatus | None:
-        """Returns the status of the run on this machine; None if it does not exist."""
+    def _read_local(self) -> tuple[RunStatus | None, str]:
+        """Returns the status of the run on this machine. If the run does not exist, returns None and a message."""
         from stepset.backends.local import LocalBackend
         from stepset.errors import RunNotFoundError
 
+        backend = LocalBackend()
         try:
-            status = LocalBackend().status(self.run_name)
-        except RunNotFoundError as error:
-            self.log.info(f"{error}; the sensor waits for it on this machine")
-            return None
-        return status if status.name == self.run_name else None  # `status` also accepts a job's name
+            status = backend.status(self.run_name)  # also finds the newest run of a job
+        except RunNotFoundError:
+            return None, missing_run(self.run_name, backend.place)
+        if status.name != self.run_name:
+            return None, missing_run(self.run_name, backend.place, status.name)
+        return status, ""
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Returns the result of the run that the trigger's event reports.
+        """Returns the result of the run. The event of the trigger contains the result.
 
         Raises:
             TrainingTaskError: the run failed.
@@ -178,7 +222,7 @@ class DistributedTrainSensor(BaseSensorOperator):
         from stepset.run_status import Phase
 
         if status.phase is Phase.SUCCEEDED:
-            return status.result
+            return transferable(masked_result(status).result)
         raise TrainingTaskError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:

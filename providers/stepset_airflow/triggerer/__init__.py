@@ -1,1 +1,1 @@
-"""Modules for triggers: the shared informer, the log lease, work that continues despite cancellation."""
+"""Modules that triggers use in a triggerer, such as the shared informer and the lease on a task's log."""

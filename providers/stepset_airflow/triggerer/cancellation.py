@@ -1,8 +1,8 @@
-"""Completes work of a trigger although Airflow cancels the trigger.
+"""Runs code of a trigger to completion although Airflow cancels the trigger repeatedly.
 
-A triggerer cancels an unwanted trigger once a second until it has ended (airflow 3.3 triggerer_job_runner.py,
-cancelling_triggers). The first cancellation calls `on_kill`; the next one would interrupt it. Neither asyncio nor anyio
-can await a task through repeated cancellations of the caller.
+When a trigger must stop, the triggerer cancels the trigger once a second until the trigger has finished (airflow 3.3
+triggerer_job_runner.py, cancelling_triggers). The first cancellation calls `on_kill`. Without this module, the second
+cancellation would interrupt `on_kill`. asyncio and anyio have no function for this purpose.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 _tasks: set[asyncio.Task[None]] = set()
-"""References to the tasks, because the event loop keeps none."""
+"""References to the running tasks. The event loop itself keeps only weak references to tasks."""
 
 
 def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Starts a task that continues although no other task awaits it."""
+    """Starts a task that runs to completion, even if no other task awaits this task."""
     task = asyncio.get_running_loop().create_task(coroutine)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -25,7 +25,10 @@ def spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def wait_uncancelled(task: asyncio.Task[None], seconds: float) -> None:
-    """Awaits a task for at most `seconds` and ignores cancellations of the caller; a longer task continues."""
+    """Waits at most `seconds` until a task has finished. A cancellation of the waiting coroutine is ignored.
+
+    If the task has not finished after `seconds`, the task continues to run.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while not task.done() and (left := end - loop.time()) > 0:

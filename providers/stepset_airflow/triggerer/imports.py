@@ -1,4 +1,4 @@
-"""Imports slow modules in threads, so that they do not block a triggerer's event loop."""
+"""Imports slow modules in threads. In the main thread, the imports would block the event loop of a triggerer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ MODULES = (
 
 
 async def import_in_thread() -> None:
-    """Imports the modules that triggers need to follow runs."""
+    """Imports MODULES without blocking the event loop. Triggers follow runs with these modules."""
     for module in MODULES:
         await asyncio.to_thread(importlib.import_module, module)

@@ -1,4 +1,4 @@
-"""One informer for all triggers of an event loop that follow runs in one namespace."""
+"""Shares one informer between the triggers of an event loop. The triggers must follow runs in the same namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 
 @dataclass(eq=False)
 class SharedInformer:
-    """An informer, the limit of logs that its users read concurrently, and the number of its users."""
+    """An informer that several triggers use.
+
+    `connections` limits the number of logs that these triggers read concurrently. `users` is the number of triggers.
+    """
 
     informer: Informer
     connections: LogConnections = field(default_factory=LogConnections)
@@ -31,10 +34,11 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedInformer]]
 
 @asynccontextmanager
 async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[SharedInformer]:
-    """Yields the informer of a namespace, and stops it after its last user.
+    """Yields the informer of a namespace. When the last trigger leaves the context, the informer is stopped.
 
-    Raises BadInputError if the connection cannot be used. Each target has its own informer, because a TrainJob and
-    its JobSet have the same name.
+    Each target has a separate informer, because a TrainJob and its JobSet have the same name.
+
+    Raises BadInputError if the configuration of the cluster is invalid.
     """
     key, informers = (access, target), _shared.setdefault(asyncio.get_running_loop(), {})
     if (shared := informers.get(key)) is None:

@@ -1,6 +1,7 @@
-"""Reads the leases of task logs from Airflow's database, where any task of the DAG may have written them.
+"""Validates leases that were read from Airflow's database.
 
-A lease that is not of the form that log_lease.py stores is invalid as a whole.
+Leases are untrusted, because any task of the DAG can write a lease. A lease is invalid if it does not have the form
+that log_lease.py creates.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from msgspec import Meta, ValidationError, convert
 
 _TEXT = 4096
 _MOST = 100_000
-"""Maximum entries of a list or a mapping; a run has fewer pods and notes."""
+"""Maximum number of entries of a list or a mapping. No run has so many pods or notes."""
 
 Text = Annotated[str, Meta(max_length=_TEXT)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -21,8 +22,8 @@ Stamp = Annotated[str, Meta(pattern=r"\A(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}
 Texts = Annotated[list[Text], Meta(max_length=_MOST)]
 
 
-class Progress(TypedDict):
-    """A `stepset.run_status.Progress`."""
+class ReportedProgress(TypedDict):
+    """The fields of a `stepset.run_status.Progress`."""
 
     step: int | None
     progress: float | None
@@ -34,7 +35,7 @@ class Reported(TypedDict, total=False):
 
     phase: Text
     notes: Texts
-    progress: Progress | None
+    progress: ReportedProgress | None
     waiting: Texts
     position: Count | None
     omitted: Count
@@ -66,7 +67,9 @@ class Lease(TypedDict):
 
 
 def read_lease(value: Any, trigger_id: Any) -> Mapping[str, Any]:
-    """Returns the lease in a stored value; empty if there is none, or if it belongs to another deferral.
+    """Returns the lease that a stored value contains.
+
+    Returns an empty mapping if the value is None or belongs to another deferral.
 
     Raises ValueError if the value is not a lease.
     """
@@ -81,7 +84,7 @@ def read_lease(value: Any, trigger_id: Any) -> Mapping[str, Any]:
 
 
 def _check_times(position: Position) -> None:
-    """Raises ValueError or OverflowError for a time that does not exist, or that is too close to the first year."""
+    """Raises ValueError or OverflowError if the position contains an invalid time."""
     from stepset.watch.log_cursor import LogCursor, second_of
 
     if (at := position.get("at")) and datetime.fromisoformat(at).tzinfo is None:

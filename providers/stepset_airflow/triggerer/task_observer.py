@@ -1,4 +1,4 @@
-"""The observer of a run that a trigger follows; writes the task's log and the run's page."""
+"""Writes the log of the task and the page of the run while a trigger follows the run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.watch.lines import OpenLine
 from stepset.watch.run_lines import RunLines
+from stepset_airflow.transferable import masked_result
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.logs.run_logs import PodOutput
@@ -19,15 +20,24 @@ if TYPE_CHECKING:
     from stepset_airflow.triggerer.log_lease import LogLease, Position
 
 _SLICE = 50
-"""Lines that are written before other tasks of the event loop run."""
+"""After this number of lines, other tasks of the event loop can run."""
 _LONG = 1 << 20
-"""Minimum characters of a line that a thread writes: logging 8 MiB takes 0.15 s of CPU."""
+"""If a line has more characters, a thread writes the line, because logging a long line takes much time."""
 
 
 class TaskObserver:
-    """Writes a run's log and page unless another triggerer does; calls `callbacks` with each status, in threads.
+    """The observer of a run. It writes the log of the task and the page of the run, and calls the callbacks.
 
-    `positions` returns the positions up to which the pods' logs were written.
+    If another triggerer has taken over the trigger, the observer blocks and writes nothing.
+
+    Args:
+        task_log: the listener that writes the task's log.
+        page: the writer of the run's page.
+        lease: the lease on the task's log.
+        sources: the sources whose lines are written. None means all sources.
+        callbacks: functions that are called with each status. Each call runs in a thread.
+        positions: a function that returns a position for each pod. The observer has processed the pod's log up to this
+            position.
     """
 
     def __init__(
@@ -46,11 +56,11 @@ class TaskObserver:
 
     @property
     def position(self) -> Position:
-        """The position in the log, for another triggerer."""
+        """The position in the log. Another triggerer can continue from this position."""
         return {"reported": self._task_log.reported, "printed": self._positions(), "at": self._at}
 
     async def on_output(self, output: PodOutput) -> None:
-        """Writes lines that no triggerer has written yet."""
+        """Writes the lines of `output`. Lines that another triggerer has already written are skipped."""
         known = output.position is None
         await self._write(self._lines.feed(output.pod, output.batch, time.monotonic(), known=known))
         if not known:
@@ -59,6 +69,7 @@ class TaskObserver:
 
     async def on_status(self, status: RunStatus) -> None:
         await self._lease.block_if_taken_over()
+        status = masked_result(status)
         if status.phase.final:
             await self._write(self._lines.end_attempt())
         self._page.record(status)

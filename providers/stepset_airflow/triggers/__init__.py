@@ -1,1 +1,1 @@
-"""Airflow triggers. Airflow's database contains their class paths, which must not change."""
+"""The Airflow triggers. Their class paths must not change, because Airflow's database contains them."""

@@ -1,9 +1,12 @@
-"""DistributedTrainTrigger: follows a run in the triggerer for a deferred task, and writes the task's log.
+"""DistributedTrainTrigger, which follows the run of a deferred task and writes the task's log.
 
-Airflow creates a trigger from its serialized fields, may run it in two triggerers at once, and may restart it in
-another one. Therefore a trigger changes nothing on the cluster, except that it deletes pods of lost nodes if the job
-requests that, and a TrainJob whose ttl is over. `execute_complete` in a worker performs the actions that must happen
-exactly once.
+Airflow creates a trigger from serialized fields. Airflow may run the same trigger in two triggerers at the same time,
+and may restart the trigger in another triggerer. Therefore the trigger performs no action that must happen exactly
+once. A worker performs such actions in `execute_complete`.
+
+A trigger changes the cluster in three cases. If a user ends the task, the trigger ends the run. If the job requests the
+deletion of pods on lost nodes, the trigger deletes these pods. If the ttl of a TrainJob has expired, the trigger
+deletes the TrainJob.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from stepset_airflow.airflow_internals import ON_KILL_TIMEOUT, USER_ACTION_CANCE
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
+from stepset_airflow.transferable import masked_result, transferable
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 from stepset_airflow.triggerer.imports import import_in_thread
 from stepset_airflow.triggerer.log_backpressure import wait_until_read
@@ -31,32 +35,33 @@ from stepset_airflow.triggerer.log_lease import delete_lease, lease_log, wait_be
 log = structlog.get_logger(logger_name=__name__)
 
 _ON_KILL_TIMEOUT = ON_KILL_TIMEOUT - 5.0
-"""Maximum seconds that `on_kill` waits until the run is ended."""
+"""Maximum seconds that `on_kill` waits until it has ended the run."""
 _RETRY_DELAYS = (1.0, 3.0)
-"""Seconds before further queries for a task's state."""
+"""If a query for a task's state fails, the trigger repeats the query after these numbers of seconds."""
 _FOLLOWED_FOR = 60.0
-"""Seconds of following after which earlier unexpected errors no longer count: a run may last for weeks."""
+"""After this number of seconds without an unexpected error, the counter of errors is reset."""
 _READ_TIMEOUT = 5.0
-"""Maximum seconds to wait until the last lines are read; then Airflow closes the trigger's log."""
+"""Maximum seconds that `on_kill` waits until the main process has read the last log lines."""
 
 
 @dataclass(eq=False, repr=False)
 class DistributedTrainTrigger(BaseTrigger):
-    """Waits for the end of a run.
+    """Waits until a run has finished.
 
     Args:
-        access: fields of ClusterAccess; its namespace is the run's.
-        workload: as `workload_reference` returns it.
-        sources: sources whose lines are shown; None: all.
-        ranks: ranks whose lines are shown; None: all.
-        callbacks: dotted paths of functions that threads call with each status.
-        admission_timeout, startup_timeout: seconds; None: no limit.
-        quiet_after: seconds without a line after which a note in the log reports the silence; None: never.
-        poll_interval: seconds between two checks of the time limits.
-        deadline: seconds since the epoch at which the task times out; None: never.
-        on_kill_action: `delete`, `suspend` or `keep`.
-        position: log_lease.Position of the lines that the worker wrote to the task's log.
-        page: fields of the TaskKey whose page is written; None: no page is written.
+        access: the fields of a ClusterAccess. The field `namespace` is the namespace of the run.
+        workload: the result of `workload_reference` for the run.
+        sources: the sources whose lines are written to the log. None means all sources.
+        ranks: the ranks whose lines are written to the log. None means all ranks.
+        callbacks: dotted paths of functions that are called with each status. Each call runs in a thread.
+        admission_timeout, startup_timeout: time limits in seconds, as for the operator. None means no limit.
+        quiet_after: if the ranks print no line for this number of seconds, a note is written to the log. If
+            `quiet_after` is None, no note is written.
+        poll_interval: the number of seconds between two checks of the time limits.
+        deadline: the time at which the task times out, in seconds since the epoch. None means no limit.
+        on_kill_action: what happens to the run if the task is killed: `delete`, `suspend` or `keep`.
+        position: the `log_lease.Position` up to which the worker has written the task's log.
+        page: the fields of a TaskKey, which identifies the page of the run. If `page` is None, no page is written.
     """
 
     access: Mapping[str, Any]
@@ -78,12 +83,18 @@ class DistributedTrainTrigger(BaseTrigger):
         self._ending: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Returns the class path and the fields from which Airflow creates the trigger; they contain no credentials."""
+        """Returns the class path and the fields from which Airflow creates the trigger.
+
+        The fields contain no credentials.
+        """
         names = signature(type(self)).parameters
         return f"{type(self).__module__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follows the run, then yields one event: the result of `_follow`, or `error`."""
+        """Follows the run until the run has finished, and yields one event.
+
+        The event contains either the result of `_follow` or an error.
+        """
         started = asyncio.get_running_loop().time()
         try:
             await import_in_thread()
@@ -91,7 +102,7 @@ class DistributedTrainTrigger(BaseTrigger):
             await wait_before_event(self, started)
         except asyncio.CancelledError as error:
             if error.args == (USER_ACTION_CANCEL_MESSAGE,):
-                self._start_ending()  # Airflow may not call on_kill
+                self._start_ending()  # Airflow does not always call on_kill
             raise
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's
         await delete_lease(self)
@@ -101,9 +112,10 @@ class DistributedTrainTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Ends the run if a user has ended the task.
 
-        A triggerer whose triggers were temporarily moved to another one calls this for tasks that still wait
-        (apache/airflow#73454). Therefore the task's state is queried first; the run continues if the task does, or if
-        the state is unknown. The next execution of a cleared task ends its earlier run.
+        Airflow sometimes calls this method although the task is still deferred. For example, Airflow may temporarily
+        move the trigger to another triggerer (apache/airflow#73454). Therefore the method first queries the state of
+        the task. If the task continues, or if the state is unknown, the run continues. If a user has cleared the task,
+        the run also continues, because the next execution of the task ends the earlier run.
         """
         await wait_uncancelled(self._start_ending(), _ON_KILL_TIMEOUT)
 
@@ -125,7 +137,11 @@ class DistributedTrainTrigger(BaseTrigger):
         await wait_until_read(_READ_TIMEOUT)
 
     async def _result(self) -> dict[str, Any]:
-        """Returns the result of `_follow`, or the error that ends the wait; retries after unexpected errors."""
+        """Returns the result of `_follow`, or a payload with an error.
+
+        After an unexpected error, the method calls `_follow` again. After several errors, the method returns a
+        payload with the last error.
+        """
         from stepset.errors import StepsetError
         from stepset.watch.retries import Retries
 
@@ -136,7 +152,7 @@ class DistributedTrainTrigger(BaseTrigger):
                 return await self._follow()
             except StepsetError as error:
                 return {"error": str(error)}
-            except Exception as error:  # a defect must not fail the task while its run continues
+            except Exception as error:  # a bug in this code should not end the task while the run continues
                 if clock() - began > _FOLLOWED_FOR:
                     retries.succeeded()
                 pause, problem = retries.failed(), f"following the run failed unexpectedly: {repr(error)[:200]}"
@@ -146,9 +162,10 @@ class DistributedTrainTrigger(BaseTrigger):
             await asyncio.sleep(pause)
 
     async def _follow(self) -> dict[str, Any]:
-        """Follows the run; returns the event's payload.
+        """Follows the run until it has finished, and returns the payload of the event.
 
-        `late` states whether execution_timeout expired, `gave_up` whether the follower gave up a run that cannot start.
+        The field `late` of the payload states whether execution_timeout has expired. If the run could not start and the
+        trigger stopped waiting, the field `gave_up` is True.
         """
         from stepset.backends.kubernetes.follow import RunFollower
         from stepset.watch.cluster.follow_policy import Timeouts
@@ -193,20 +210,21 @@ class DistributedTrainTrigger(BaseTrigger):
             finally:
                 renewal.cancel()
                 await page.close()
-            return {
-                "status": json.loads(verdict_text(status)),
+            payload = {
+                "status": json.loads(verdict_text(masked_result(status))),
                 "late": not status.phase.final,
                 "gave_up": follower.gave_up,
                 "position": observer.position,
             }
+            return transferable(payload)  # type: ignore[no-any-return]  # a mapping remains one
 
     def _extra_fields(self) -> dict[str, Any]:
-        """Returns the part of the run's page that is not in its status."""
+        """Returns additional fields for the document of the page, which are not part of the run's status."""
         fields = {"namespace": self.access["namespace"], "target": self.workload["target"], "followed": True}
         return {**fields, "try_number": (self.page or {}).get("try_number")}
 
     async def _task_state(self) -> str | None:
-        """Like `state_of`, but retries after errors, and returns None if Airflow does not answer."""
+        """Returns the result of `state_of` for the task. Retries after errors. Returns None if all queries failed."""
         from asgiref.sync import sync_to_async
 
         if self.task_instance is None:
@@ -221,7 +239,10 @@ class DistributedTrainTrigger(BaseTrigger):
         return None
 
     async def _delete_when_expired(self, final: Mapping[str, Any]) -> None:
-        """Deletes a TrainJob whose ttl is over, if this triggerer still runs then."""
+        """Waits until the ttl of a TrainJob has expired, then deletes the TrainJob.
+
+        If the triggerer stops earlier, the TrainJob is not deleted.
+        """
         from stepset.backends.kubernetes.api.namespaced import NamespacedClient
         from stepset.backends.kubernetes.api.permissions import Grant
         from stepset.backends.kubernetes.expiry import delete_when_expired

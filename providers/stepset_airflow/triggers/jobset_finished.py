@@ -1,7 +1,8 @@
-"""`AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`: schedules a DAG when a run ends.
+"""A trigger that starts a DAG when a run finishes: `AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`.
 
-The triggerer runs the trigger while an asset uses it. Triggers of one connection and namespace share one stream, which
-reports runs that end while it is open, but not runs that ended before.
+The triggerer runs the trigger as long as an asset uses the trigger. All triggers with the same connection and namespace
+share one stream. The stream reports runs that finish while the stream is open. It does not report runs that finished
+earlier.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import structlog
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
+from stepset_airflow.transferable import masked, transferable
 from stepset_airflow.triggerer.imports import import_in_thread
 
 if TYPE_CHECKING:
@@ -25,16 +27,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(logger_name=__name__)
 
 _MAX_DELAY = 20.0
-"""Maximum seconds before a namespace is watched again after an error."""
+"""Maximum number of seconds between an error and the next attempt to watch the namespace."""
 
 
 class JobSetFinishedEventTrigger(BaseEventTrigger):
-    """Reports runs that have ended; the event has `run`, `job`, `namespace`, `uid`, `phase` and `result`.
+    """Reports finished runs. An event contains `run`, `job`, `namespace`, `uid`, `phase` and `result`.
 
     Args:
-        job: only runs of this job; default: all.
-        phases: only runs that ended in one of these phases (Succeeded, Failed).
-        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: as for the operator.
+        job: the name of the job whose runs are reported. By default, the runs of all jobs are reported.
+        phases: final phases, such as Succeeded and Failed. Only runs with one of these final phases are reported.
+        kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
+            runs. These parameters have the same meaning as in DistributedTrainOperator.
     """
 
     def __init__(
@@ -52,17 +55,23 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
         self._access = ClusterAccess(kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Returns the class path and the fields from which Airflow creates the trigger; they contain no credentials."""
+        """Returns the class path and the fields from which Airflow creates the trigger.
+
+        The fields contain no credentials.
+        """
         fields = {"job": self.job, "phases": list(self.phases), **self._access.to_dict()}
         return "stepset_airflow.triggers.jobset_finished.JobSetFinishedEventTrigger", fields
 
     def shared_stream_key(self) -> Hashable:
-        """Returns a key that is the same for all triggers of one connection and namespace."""
+        """Returns a key that is equal for all triggers with the same connection and namespace."""
         return ("stepset", *self._access.to_dict().values())
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the runs of a namespace as they end, indefinitely; `kwargs` are those of any trigger of the stream."""
+        """Yields each run of a namespace when the run finishes. The stream never ends.
+
+        `kwargs` are the fields of one of the triggers that share the stream.
+        """
         await import_in_thread()
         access = cls(**kwargs)._access
         async with client_of(access) as client, aclosing(_ended_runs(client, access.namespace)) as runs:
@@ -70,13 +79,13 @@ class JobSetFinishedEventTrigger(BaseEventTrigger):
                 yield ended
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncGenerator[TriggerEvent, None]:
-        """Yields this trigger's events."""
+        """Yields an event for each run in the stream, if this trigger selects the run."""
         async for ended in shared_stream:
             if ended["phase"] in self.phases and self.job in (None, ended["job"]):
                 yield TriggerEvent(ended)  # type: ignore[no-untyped-call]  # Airflow's
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
-        """Yields the events of a stream of its own, for a triggerer that does not share streams."""
+        """Yields the events of a separate stream. Airflow calls this method if the triggerer does not share streams."""
         async with (
             aclosing(self.open_shared_stream(self.serialize()[1])) as stream,
             aclosing(self.filter_shared_stream(stream)) as events,
@@ -97,7 +106,7 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
                     if ended is not None:
                         yield ended
         except StepsetError as error:
-            # Raising would fail no task, and Airflow would restart the trigger every second.
+            # The error is only logged. If this method raised the error, Airflow would restart the trigger every second.
             if reported != str(error):
                 reported = str(error)
                 log.warning(f"completed runs are not reported until this is fixed: {reported}")
@@ -108,7 +117,11 @@ async def _ended_runs(client: Client, namespace: str | None) -> AsyncGenerator[d
 async def _watch_ended_runs(
     client: Client, namespace: str | None, finished: FinishedRuns
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
-    """Yields runs as they end, and None after each change once the runs are listed; raises the error of the watch."""
+    """Yields each run when the run finishes.
+
+    After the runs have been listed, the function also yields None for each change. If an error ends the watch, the
+    function raises this error.
+    """
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.api.permissions import Grant
     from stepset.backends.kubernetes.api.resources import JOBSETS
@@ -151,7 +164,7 @@ async def _watch_ended_runs(
                     status = await runs.read(workload)
                 except StepsetError:
                     raise
-                except Exception:  # one run must not keep the others from being reported
+                except Exception:  # if one run cannot be read, the other runs must still be reported
                     log.warning(f"the end of run {workload['metadata']['name']} cannot be read", exc_info=True)
                     del finished.unreported[uid]
                     continue
@@ -162,7 +175,7 @@ async def _watch_ended_runs(
                     "namespace": api.namespace,
                     "uid": uid,
                     "phase": status.phase.value,
-                    "result": status.result,
+                    "result": transferable(masked(status.result)),
                 }
         raise api.with_remedy(reflector.error)
     finally:
@@ -171,12 +184,12 @@ async def _watch_ended_runs(
 
 
 class FinishedRuns:
-    """The runs that have ended.
+    """The finished runs of a namespace.
 
     Attributes:
-        started: whether the runs that ended before the watch are known.
-        known: the uids of the ended runs that still exist.
-        unreported: uid -> workload of each run that was not reported yet.
+        started: whether `start` has been called.
+        known: the uids of the finished runs that still exist.
+        unreported: a mapping from uids to workloads. It contains the finished runs that have not been reported.
     """
 
     def __init__(self) -> None:
@@ -185,7 +198,7 @@ class FinishedRuns:
         self.known: set[str] = set()
 
     def start(self) -> None:
-        """Marks the runs that have ended so far as known."""
+        """Removes all runs from `unreported`. Only runs that finish after this call are reported."""
         self.started = True
         self.unreported.clear()
 
@@ -201,14 +214,21 @@ class FinishedRuns:
                 self.unreported[uid] = change.object
 
     def keep(self, existing: Iterable[Mapping[str, Any]]) -> None:
-        """Forgets the runs that no longer exist; no watch reports runs that were deleted between two watches."""
+        """Removes the runs that are not in `existing`.
+
+        This method is necessary because a watch does not report runs that were deleted before the watch started.
+        """
         from stepset.watch.cluster.ownership import uid_of
 
         self.known.intersection_update(map(uid_of, existing))
 
 
 def _has_ended(workload: Mapping[str, Any]) -> bool:
-    """Returns whether a run has ended, by its JobSet's condition or verdict; False for JobSets of TrainJobs."""
+    """Returns whether a run has finished.
+
+    A run has finished if its JobSet has the condition Completed or Failed, or contains a verdict. Returns False for the
+    JobSet of a TrainJob.
+    """
     from stepset.watch.cluster.ownership import is_run
     from stepset.watch.cluster.workload import read_workload
 

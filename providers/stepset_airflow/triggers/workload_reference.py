@@ -1,4 +1,4 @@
-"""The reference to a run's workload that a task passes to its trigger."""
+"""Creates the reference that a task passes to its trigger. The reference identifies the workload of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def workload_reference(workload: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """Returns the fields of a run's workload that a trigger needs; none of them contains a secret."""
+    """Returns those fields of a workload that a trigger needs. These fields contain no secrets."""
     from stepset.targets.gang import QUEUE_LABEL
     from stepset.targets.metadata import RANKS
 

@@ -1,7 +1,7 @@
-"""The agent: the program that runs around the training command in every pod and every local node.
+"""The agent: the program that starts and supervises the training command in every pod and every local node.
 
-Standard library only, Python 3.8. tools/build_agent.py builds the one file that is shipped, built/agent.py, from the
-modules of this package; docs/design/agent.md describes the modules, the build and the agent's behaviour.
+The agent uses only the standard library of Python 3.8. tools/build_agent.py builds the file built/agent.py from this
+package. docs/design/agent.md describes the modules, the build and the agent's behaviour.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The agent's file: imports the modules that it contains, and writes a compiled copy of itself.
+"""The importer of the modules in the agent's file. It can also write a compiled copy of the file.
 
-tools/build_agent.py builds the file. The file decodes the sources of the modules from a text in itself, runs the
-source of this module, calls `install`, and starts the command line.
+tools/build_agent.py builds the file, which contains the encoded sources of the modules. The file decodes the sources,
+runs this module, calls `install`, and calls `main` of the module `command_line`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PACKAGES = ("stepset", "stepset.agent")
 
 
 class Bundle:
-    """An agent's file, as an importer of the modules that it contains.
+    """Imports the modules that an agent's file contains.
 
     Args:
-        path: path of the file.
-        read_sources: returns the source of each module by its name.
-        codes: the marshalled code of each module by its name; empty if the file is not compiled.
+        path: the path of the file.
+        read_sources: a function that returns a mapping from the name of each module to its source.
+        codes: a mapping from the name of each module to its marshalled code. Empty if the file is not compiled.
     """
 
     def __init__(self, path: str, read_sources: Callable[[], dict[str, str]], codes: dict[str, bytes]) -> None:
@@ -32,9 +32,9 @@ class Bundle:
         self._compiled: dict[str, CodeType] = {}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Finds a module, as `importlib.abc.MetaPathFinder` defines it."""
+        """Finds a module. Implements `find_spec` of `importlib.abc.MetaPathFinder`."""
         if name in _PACKAGES or (name.startswith("stepset.") and name in (self._codes or self._read_sources())):
-            # importlib.machinery.ModuleSpec, without importing importlib
+            # This is importlib.machinery.ModuleSpec. An import of importlib would take additional time.
             spec: ModuleSpec = type(sys.__spec__)(name, self, is_package=name in _PACKAGES)  # type: ignore[arg-type]
             return spec
         return None
@@ -57,9 +57,9 @@ class Bundle:
         return self._read_sources().get(name)
 
     def compiled(self, directory: str) -> str:
-        """Returns the path of a compiled copy, which starts faster; of the file itself if no copy can be written.
+        """Returns the path of a compiled copy, which starts faster. If no copy can be written, returns the file's path.
 
-        The copy is in `directory` if Python's cache directory beside the file is not writable.
+        If Python's cache directory beside the file is not writable, the copy is in `directory`.
         """
         import importlib.util
 
@@ -76,7 +76,7 @@ class Bundle:
         except OSError:
             pass
         allowed = not os.environ.get("PYTHONDONTWRITEBYTECODE")
-        # Other users may run the copy beside the file, but not change it, whatever the umask.
+        # Other users may run the copy in Python's cache directory. The mode does not allow them to change this copy.
         for place, mode in (*([(beside, 0o644)] if allowed else []), (os.path.join(directory, "agent.pyc"), 0o600)):
             try:
                 self._write_compiled(place, mode)
@@ -94,7 +94,7 @@ class Bundle:
         return MAGIC_NUMBER + b"".join((number & 0xFFFFFFFF).to_bytes(4, "little") for number in numbers)
 
     def _write_compiled(self, place: str, mode: int) -> None:
-        """Writes the compiled copy: the file's code, with the compiled modules as the value of `codes`."""
+        """Writes the compiled copy: the code of the file, with the compiled modules as the value of `codes`."""
         with open(self.path, encoding="utf-8") as file:
             code = compile(file.read(), self.path, "exec")
         modules = marshal.dumps({name: marshal.dumps(self.compile(name)) for name in self._read_sources()})
@@ -115,7 +115,7 @@ def install(path: str, read_sources: Callable[[], dict[str, str]], codes: dict[s
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Prints a traceback with the lines of source; Python before 3.13 would look for them in files."""
+    """Prints a traceback with source lines. By default, Python before 3.13 looks for source lines in files."""
     from traceback import print_exception
 
     print_exception(kind, error, traceback)

@@ -1,4 +1,4 @@
-"""The processes that a pod's agent starts: ranks, a launcher or a plain command, or those that `rsh` requests."""
+"""The processes that a pod's agent starts: ranks, a launcher, a plain command, or commands that `rsh` requests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Child:
     """A process that the agent has started, and its output.
 
     Args:
-        rank: None for a launcher or a command that is not a rank.
-        pipe: the read end of the output.
-        lines: prefixes the output.
+        rank: the rank of the process. None for a launcher, or a command that is not a rank.
+        pipe: the read end of the pipe with the output.
+        lines: the object that adds a prefix to each line of the output.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Child:
         self.group_signalled = False
 
     def failure(self, status: int, oom_kills_before: int, config: Config) -> dict[str, Any]:
-        """Returns the failure of the process; for a launcher, that of the rank that the launcher reports.
+        """Returns the failure of the process. If a launcher reports a failed rank, returns the failure of this rank.
 
-        For a launcher, this is called only if no `agent.py rank` has reported a failure. If mpirun's output names no
-        failed rank either, `failed_by_itself` decides whether mpirun itself has failed.
+        For a launcher, this method is called only if no `agent.py rank` has reported a failure. If mpirun's output
+        contains no failed rank, `failed_by_itself` decides whether mpirun itself has failed.
         """
         from stepset.agent.diagnosis import failed_by_itself, failure_of, find_error, launcher_report
 
@@ -71,9 +71,9 @@ class Children:
 
     Args:
         env: the environment of the pod's command.
-        node: the pod's index in its group.
-        streams: receive the output of the processes.
-        redactor: the values that their failures must not contain.
+        node: the index of the pod in its group.
+        streams: the streams that receive the output of the processes.
+        redactor: replaces the values of Secrets in the failures of the processes.
     """
 
     def __init__(self, config: Config, env: Mapping[str, str], node: int, streams: Streams, redactor: Redactor) -> None:
@@ -87,9 +87,9 @@ class Children:
         self._redactor = redactor
 
     def start_ranks(self, command: Sequence[str], source: str) -> list[int]:
-        """Starts `config.processes` copies of a command; returns their ranks, [] if they are not in the world.
+        """Starts `config.processes` copies of a command and returns the ranks of the processes.
 
-        The lines of processes outside the world have the prefix `source`.
+        If the pod is not part of the world, its processes have no ranks, and their output has the prefix `source`.
         """
         config, ranks = self._config, []
         for local in range(config.processes):
@@ -114,7 +114,7 @@ class Children:
         rank: int | None = None,
         death_signal: int = signal.SIGKILL,
     ) -> Child:
-        """Starts one process, which gets the signal `death_signal` from the kernel when the agent ends."""
+        """Starts one process. The kernel sends the signal `death_signal` to this process when the agent terminates."""
         inner, outer = read_pipe(1 << 18)
         # Only the launcher of a local MPI job has a standard input, which mpirun forwards to rank 0.
         source = self._config.stdin or os.open(os.devnull, os.O_RDONLY)
@@ -127,7 +127,7 @@ class Children:
         return child
 
     def read(self, child: Child) -> bool:
-        """Reads a chunk of a child's output; returns False if there is none now."""
+        """Reads a chunk of a child's output. Returns False if no output is available now."""
         try:
             data = os.read(child.pipe, READ_SIZE)
         except BlockingIOError:
@@ -150,15 +150,15 @@ class Children:
         return [child for child in self.all if child.status is None]
 
     def signalled_groups_alive(self) -> bool:
-        """Returns whether a process group that received a stop signal still has processes, which may be saving."""
+        """Returns whether any process is running in a group that got a stop signal. The process may be saving state."""
         return any(child.group_signalled and group_exists(child.pid) for child in self.all)
 
     def exit_code(self) -> int:
-        """Returns the exit code of the first child that failed; 0 if none did."""
+        """Returns the exit code of the first child that failed, or 0 if no child failed."""
         return next((exit_code(outcome(child.status)) for child in self.all if child.status), 0)
 
     def reap(self) -> bool:
-        """Records the processes that have ended; returns whether any are left."""
+        """Records the processes that have terminated, and returns whether other processes still run."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -177,14 +177,14 @@ class Children:
             forward_signal(child.pid, number)
 
     def forward(self, number: int) -> None:
-        """Sends a stop signal to every child; a server stops accepting commands."""
+        """Sends a stop signal to every child. If the pod runs a server, the server stops accepting commands."""
         for child in self.running():
             child.group_signalled = forward_signal(child.pid, number)
         if self.server:
             self.server.stop(number)
 
     def kill_all(self) -> None:
-        """Kills every process below the agent, including those that have left their process group."""
+        """Kills all descendants of the agent, including processes that have left their process group."""
         deadline = time.monotonic() + 5
         while self.reap():
             left = descendants(os.getpid())

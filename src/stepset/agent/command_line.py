@@ -1,4 +1,8 @@
-"""The agent's command line: the modes `run`, `rank` and `rsh`."""
+"""The agent's command line: the modes `run`, `rank` and `rsh`.
+
+`rank` has the options --world N, --report, --secret NAME and --secret-file FILE. The last two may be repeated. The
+options of `rsh` are those of ssh.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,19 @@ from stepset.agent.bundle import Bundle
 
 
 def usage(problem: str) -> NoReturn:
-    """Prints a problem and the command lines to standard error; ends with code 2."""
+    """Prints a problem and the usage to standard error, and exits with code 2."""
     lines = (
         f"stepset agent: {problem}",
         "usage: agent.py run CONFIG.json [-- COMMAND [ARG...]]",
-        "       agent.py rank --dir DIR [--world N] [--report] [--secret NAME]... [--secret-file FILE]..."
-        " -- PROGRAM [ARG...]",
-        "       agent.py rsh DIR [SSH-OPTION...] HOST COMMAND...",
+        "       agent.py rank --dir DIR [OPTION...] -- COMMAND [ARG...]",
+        "       agent.py rsh DIR [OPTION...] HOST COMMAND",
     )
     os.write(2, ("\n".join(lines) + "\n").encode())
     os._exit(2)
 
 
 def main(argv: Sequence[str], bundle: Bundle) -> int:
-    """Runs the mode that the first word names; returns the exit code of `run`."""
+    """Runs the mode that the first argument names. For the mode `run`, returns the exit code."""
     mode = argv[0] if argv else ""
     if mode == "rank":
         _rank(argv[1:])
@@ -80,7 +83,7 @@ def _run(argv: Sequence[str], bundle: Bundle) -> int:
     from stepset.agent.events import failure_of_agent, long_event
     from stepset.agent.pod import Pod
 
-    for fd in range(3):  # a pipe of the agent must not get the number of a closed standard stream
+    for fd in range(3):  # Opens each standard stream that is closed, so that no pipe can get the stream's number.
         try:
             os.fstat(fd)
         except OSError:

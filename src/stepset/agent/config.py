@@ -1,4 +1,4 @@
-"""CONFIG.json: what the pods of one group do. docs/design/agent.md describes the keys."""
+"""Reads CONFIG.json, which states what the pods of one group do. docs/design/agent.md describes the keys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 from typing import Any
 
 from stepset.agent.errors import MESSAGE_LIMIT, setup_error
+from stepset.agent.redact import parse_json
 
 _ADVICE = "agent and config must come from the same version of stepset"
 
 
 class Config:
-    """A parsed CONFIG.json; `written`: when the pod got the file, in nanoseconds since the epoch, 0 if unknown."""
+    """A parsed CONFIG.json. `written` is when the pod received the file, in ns since the epoch, or 0 if unknown."""
 
     def __init__(self, data: Any) -> None:
         if not isinstance(data, dict):
@@ -63,13 +64,12 @@ def read_config(path: str) -> Config:
     """Reads the config at `path`.
 
     Raises:
-        AgentError: the file cannot be read or is not JSON, or a key is missing, unknown or of the wrong type.
+        AgentError: the file cannot be read, is not JSON, or is nested too deeply. Also raised if a key is missing, is
+            unknown, or has a value of the wrong type.
     """
-    import json
-
     try:
-        with open(path, encoding="utf-8") as file:
-            config = Config(json.load(file))
+        with open(path, "rb") as file:
+            config = Config(parse_json(file.read()))
             config.written = os.fstat(file.fileno()).st_mtime_ns
             return config
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Diagnosis: finds the first real error of a failed process in its output and in the files it left."""
+"""Finds the cause of a failed process in the output of the process and in the files that the process has written."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepset.agent.errors import ERROR_FILE
-from stepset.agent.events import ERROR_LIMIT, parse_json
+from stepset.agent.events import ERROR_LIMIT
 from stepset.agent.lines import NO_SECRETS, Tail
 from stepset.agent.loop import read_regular
 from stepset.agent.process import oom_kills, outcome
-from stepset.agent.redact import Redactor
+from stepset.agent.redact import Redactor, parse_json
 from stepset.agent.signals import signal
 
 _LARGEST_ERROR_FILE = 1 << 20  # bytes; the error file of torch contains a traceback
 
-# Every repetition in these patterns is short, so that a search takes linear time in any output.
+# Every repetition in these patterns has a small limit. Therefore a search takes linear time in any output.
 _NUMBER = r"\d{1,9}"
 _LAUNCHERS = (
     (r"process rank NUMBER with PID \d{1,9} on node \S{1,255} exited on\s{1,9}signal NUMBER", ("rank", "signal")),
@@ -32,26 +32,26 @@ _LAUNCHERS = (
 
 
 def left_alone(text: str, node: int) -> bool:
-    """Returns whether a torchrun that ended with 0 reports that another node of its last rendezvous round failed.
+    """Returns whether the output of a torchrun process with exit code 0 reports the failure of another node.
 
-    torchrun waits at its exit barrier until the ranks of every node have ended with 0. After 300 s it logs an error and
-    ends with 0 (torch 1.9 to 2.15, torch/distributed/elastic/agent/server/api.py, _exit_barrier).
+    torchrun waits at its exit barrier until the ranks of every node have exited with 0. After 300 s, it logs an error
+    and exits with 0 (torch 1.9 to 2.15, torch/distributed/elastic/agent/server/api.py, _exit_barrier).
 
     Args:
-        node: the index of the node. On other nodes than 0 a timeout proves nothing: node 0, which hosts the barrier and
-            decides about the run, may be slower. Any other error means that node 0 is lost.
+        node: the index of the node. Node 0 hosts the barrier and determines whether the run succeeds. On another node,
+            a timeout does not prove a failure, because node 0 may be slow. Any other error means that node 0 is lost.
     """
     _, found, error = text.rpartition("Error waiting on exit barrier")
     return bool(found) and (not node or not re.search(r"(?:wait|Socket) [Tt]imeout", error))
 
 
 def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int) -> dict[str, Any]:
-    """Returns the failure of a process: how it ended, the error, its last lines, and when.
+    """Returns the failure of a process. It contains the exit code or signal, the error, the last lines and the time.
 
     Args:
-        status: as `waitpid` returns it.
-        env: the environment of the process, which may name an error file.
-        oom_kills_before: `oom_kills()` before the process started.
+        status: the wait status of the process, as `waitpid` returns it.
+        env: the environment of the process, which may contain the path of an error file.
+        oom_kills_before: the value of `oom_kills()` before the process started.
     """
     text = tail.text()
     failure: dict[str, Any] = dict(outcome(status))
@@ -64,11 +64,11 @@ def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before
 
 
 def find_error(text: str, error_file: str = "", rank: int | None = None, redactor: Redactor = NO_SECRETS) -> str:
-    """Returns the first real error behind a failed command as one line, or "" if there is none.
+    """Returns one line with the first error that made a command fail, or "" if no error is found.
 
-    The sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the last
-    traceback, a launcher's message between lines of dashes, the last line that looks like an error. `text` is redacted
-    already, the content of the file is redacted by `redactor`.
+    These are the sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the
+    last traceback, a launcher's message between lines of dashes, and the last line that looks like an error. `text`
+    must be redacted. `redactor` redacts the content of the file.
     """
     return (
         _recorded_error(error_file, redactor)
@@ -80,15 +80,15 @@ def find_error(text: str, error_file: str = "", rank: int | None = None, redacto
 
 
 def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:
-    """Returns the last lines of an output; of a progress bar that overwrites itself, its final state."""
+    """Returns the last lines of an output. If a progress bar overwrites itself, returns its final state."""
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text[-count * 4000 :].split("\n")]
     return [line[:width] for line in lines if line][-count:]
 
 
 def last_traceback(text: str, tag: str = "") -> str:
-    """Returns the exception line of the last Python traceback, or "".
+    """Returns the exception line of the last Python traceback, or "" if there is no traceback.
 
-    `tag` is the text that torch.distributed puts before each line of a rank, such as `[rank1]: `; "": any rank.
+    `tag` is the text that torch.distributed puts before each line of a rank, such as `[rank1]: `. "" means any rank.
     """
     found = ""
     lines = text.split("\n")
@@ -114,9 +114,9 @@ _TORCHRUN_ERRORS = ("torch.distributed.elastic.multiprocessing.errors.ChildFaile
 
 
 def launcher_report(text: str) -> dict[str, Any]:
-    """Returns what a launcher reports about the first rank that failed: rank, exit_code or signal, where given.
+    """Returns `rank`, `exit_code` and `signal` of the first failed rank, as far as a launcher reports them.
 
-    Reads torchrun's root cause (torch 2.15) and the messages of Open MPI 4 and 5 and MPICH 4.
+    The function reads torchrun's root cause (torch 2.15) and the messages of Open MPI 4 and 5 and of MPICH 4.
     """
     report: dict[str, Any] = {}
     _, cause, below = text.rpartition("Root Cause (first observed failure):")
@@ -138,12 +138,12 @@ def launcher_report(text: str) -> dict[str, Any]:
 
 
 def failed_by_itself(text: str, failure: Mapping[str, Any], *, wrapped: bool) -> bool:
-    """Returns whether an mpirun that reports no failed rank has failed itself.
+    """Returns whether mpirun itself has failed. Call this only if mpirun does not report a failed rank.
 
     Args:
         text: the output of the launcher.
-        failure: its failure, as `failure_of` returns it.
-        wrapped: whether the agent started every rank; if not, only a message of Open MPI shows that mpirun has failed.
+        failure: the failure of the launcher, as `failure_of` returns it.
+        wrapped: whether the agent wraps the ranks. If not, only a message of Open MPI shows that mpirun has failed.
     """
     if "kind" in failure or "signal" in failure:
         return False
@@ -151,7 +151,7 @@ def failed_by_itself(text: str, failure: Mapping[str, Any], *, wrapped: bool) ->
 
 
 def _recorded_error(path: str, redactor: Redactor) -> str:
-    """Reads what torch's error handler wrote (torch/distributed/elastic/multiprocessing/errors/error_handler.py)."""
+    """Returns the error in a file of torch's error handler (torch/distributed/elastic/multiprocessing/errors/)."""
     try:
         message = parse_json(read_regular(path, _LARGEST_ERROR_FILE)[1])["message"]
         text = message if isinstance(message, str) else message["message"]
@@ -168,13 +168,14 @@ def _boxed_message(text: str) -> str:
 
 def _error_line(text: str) -> str:
     signs = re.compile(
-        r"\berror\b|Fatal Python error|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
+        r"\berror\b|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
     )
-    # Messages of torchrun itself when a rank has failed, and the last line of Open MPI's stack of a crashed process.
+    # Matches torchrun's messages about a failed rank, and lines of stack traces that Open MPI or Python printed.
     noise = re.compile(
         r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|first observed failure|^Failures:"
-        r"|End of error message"
+        r"|End of error message|^  File"
     )
-    lines = reversed(last_lines(text, 100))
+    # The stacks of all threads follow the line "Fatal Python error: Aborted". The cause is printed before this line.
+    lines = reversed(last_lines(text.split("Python error: A")[0], 100))
     return next((line.strip() for line in lines if signs.search(line) and not noise.search(line)), "")

@@ -8,7 +8,7 @@ EXIT_RESULT = 72
 EXIT_SETUP = 73
 OWN_CODES = (EXIT_PEERS, EXIT_WORLD, EXIT_RESULT, EXIT_SETUP)
 
-MESSAGE_LIMIT = 4096  # bytes of a termination message that the kubelet keeps
+MESSAGE_LIMIT = 4096  # the number of bytes that the kubelet keeps of a termination message
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # names the file in which torch's error handler records an exception
 
 
@@ -16,9 +16,9 @@ class AgentError(Exception):
     """A failure of the agent itself.
 
     Args:
-        code: one of OWN_CODES, the exit code of the agent.
-        kind: the kind of the failure in the status of the run.
-        message: one line: what is wrong, where, and how to fix it.
+        code: the exit code of the agent, which is one of `OWN_CODES`.
+        kind: the kind of failure that the status of the run reports.
+        message: one line that states what is wrong, where, and how to fix it.
     """
 
     def __init__(self, code: int, kind: str, message: str) -> None:
@@ -37,7 +37,7 @@ def setup_error(message: str) -> AgentError:
 
 
 class IgnoreOSError:
-    """Suppresses OSError, as `contextlib.suppress` does; importing contextlib would cost every rank 3 ms."""
+    """Suppresses OSError like `contextlib.suppress`. In every rank, an import of contextlib would take 3 ms."""
 
     def __enter__(self) -> None:
         pass
@@ -47,4 +47,4 @@ class IgnoreOSError:
 
 
 IF_POSSIBLE = IgnoreOSError()
-"""For system calls whose object may no longer exist, or that the system may refuse."""
+"""Suppresses the errors of system calls whose object may no longer exist, or that the system may not permit."""

@@ -1,4 +1,4 @@
-"""What a pod reports: events, which are `[stepset] {json}` lines, and its verdict, the termination message.
+"""Creates the reports of a pod: the events and the termination message. An event is a line `[stepset] {json}`.
 
 `RankEvents` checks and records the events that ranks write.
 """
@@ -15,27 +15,26 @@ from stepset.agent.errors import EXIT_RESULT, MESSAGE_LIMIT, OWN_CODES, AgentErr
 from stepset.agent.lines import PartJoiner
 from stepset.agent.loop import read_regular, reason_of, write_file
 from stepset.agent.process import exit_code
-from stepset.agent.redact import Redactor
+from stepset.agent.redact import Redactor, parse_json
 
 WITHHELD = b'{"stepset": {"withheld": "the end of the log may contain values of Secrets"}}'
-"""The termination message while a pod with Secrets runs; if it were empty, the kubelet would store the end of the log,
-which may contain values of Secrets."""
+"""The termination message while a pod with Secrets runs. If the message were empty, the kubelet would store the last
+lines of the log, which may contain values of Secrets."""
 
 _WRITE_JSON = "write it with json.dump to the file that STEPSET_RESULT_FILE names"
-DEEPEST = 100  # levels of lists and objects, as in stepset.watch.bounded_json, which reads what the agent reports
 LARGEST = 2**63
 _LARGEST_PID = 2**31 - 1  # pid_t of Linux
 ERROR_LIMIT = 1000  # characters
-_TAIL, _WIDTH = 20, 400  # lines, and characters of each, as `last_lines` returns them
+_TAIL, _WIDTH = 20, 400  # the maximum number of lines, and of characters per line, that `last_lines` returns
 
 
 def now() -> float:
-    """Returns the seconds since the epoch, as events contain them."""
+    """Returns the current time in the form that events contain: seconds since the epoch."""
     return round(time.time(), 3)
 
 
 def short_event(name: str, **fields: object) -> bytes:
-    """Returns an event whose values are numbers; unlike `long_event` it does not import json."""
+    """Returns an event whose values are numbers. In contrast to `long_event`, this does not import json."""
     values = ", ".join(f'"{key}": {value}' for key, value in fields.items())
     return f'[stepset] {{"event": "{name}", {values}}}\n'.encode()
 
@@ -43,8 +42,8 @@ def short_event(name: str, **fields: object) -> bytes:
 def long_event(name: str, fields: Mapping[str, Any], mark: bytes = b"[stepset]") -> bytes:
     """Returns an event with fields of any kind.
 
-    An event that may be cut into parts has a mark such as `[stepset 3]`: events of other ranks may be printed between
-    the parts of an event of rank 3.
+    An event that may be cut into parts has a mark with its rank, such as `[stepset 3]`. The mark identifies the
+    parts, because events of other ranks may be printed between them.
     """
     import json
 
@@ -57,9 +56,9 @@ def failure_of_agent(error: AgentError) -> dict[str, Any]:
 
 
 def fitted(failure: dict[str, Any], limit: int, form: str = "%s") -> bytes:
-    """Returns a failure as JSON in at most `limit` bytes: drops lines of its tail first, then cuts its error.
+    """Returns a failure as JSON in at most `limit` bytes. If necessary, removes lines of its tail, then cuts its error.
 
-    `form` is the text around the JSON, with `%s` in its place.
+    `form` is a format string in which `%s` stands for the JSON.
     """
     import json
 
@@ -74,16 +73,16 @@ def fitted(failure: dict[str, Any], limit: int, form: str = "%s") -> bytes:
 
 
 class RankEvents:
-    """The state of the ranks that a launcher started, as their `rank` processes report it.
+    """The state of the ranks that a launcher started. The `rank` process of each rank reports the state.
 
-    `running` maps each running rank to the pid of its `rank` process, `seen` contains every rank that started here,
-    `result` is the size and the content of rank 0's result, `result_problem` why that could not be read.
+    `running` contains the pid of each running rank's `rank` process. `seen` contains the ranks that started in this
+    pod. `result` is the size and content of rank 0's result. `result_problem` states why the result could not be read.
 
     Args:
-        failures: the pod's failures; cleared when the launcher starts a new attempt.
-        on_failure: called with each new failure.
-        put: prints lines.
-        redactor: for the lines of the ranks.
+        failures: the failures of the pod. They are removed when the launcher starts a new attempt.
+        on_failure: a function that is called with each new failure.
+        put: a function that prints lines.
+        redactor: replaces the values of Secrets in the lines of the ranks.
     """
 
     def __init__(
@@ -106,16 +105,16 @@ class RankEvents:
         self._attempt: set[int] = set()  # local ranks that the launcher has started in the current attempt
 
     def _on_event(self, text: bytes) -> bytes:
-        """Records an event; returns the line to print, b"" for none."""
+        """Records an event and returns the line to print, or b"" if there is no line to print."""
         try:
             event = parse_json(text)
             printed = self._record(event["event"], event)
         except (ValueError, KeyError, TypeError, AttributeError):
-            printed = True  # not written by an agent: printed as it is
+            printed = True  # The line was not written by an agent. It is printed unchanged.
         return b"[stepset] %s\n" % text if printed else b""
 
     def _record(self, name: str, event: dict[str, Any]) -> bool:
-        """Records an event; returns whether to print it."""
+        """Records an event and returns whether the event must be printed."""
         if name == "started":
             self._record_start(event)
         elif name == "exited":
@@ -140,52 +139,26 @@ class RankEvents:
         self.running[rank] = wrapper
         self.seen.add(rank)
         if local in self._attempt and self._config.launcher_restarts:
-            # A local rank that starts again begins a new attempt; the global rank of a node that rejoins may differ.
+            # A new attempt begins when a local rank starts again. If a node has rejoined, the global rank may differ.
             self._attempt.clear()
             self._failures.clear()
         self._attempt.add(local)
 
 
-def parse_json(data: bytes) -> Any:
-    """Parses JSON.
-
-    Raises:
-        ValueError: it is not UTF-8, not JSON, or has more than DEEPEST levels.
-    """
-    import json
-
-    try:
-        found = json.loads(data.decode())
-    except RecursionError as error:
-        raise ValueError(f"more than {DEEPEST} levels") from error
-    level = [found]
-    for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
-        if not level:
-            return found
-    raise ValueError(f"more than {DEEPEST} levels")
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
 def number(value: Any, most: int = LARGEST) -> int:
-    """Returns a whole number from 0 to `most`; raises TypeError for any other value."""
+    """Returns `value` if it is a whole number from 0 to `most`. Otherwise, raises TypeError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     raise TypeError(f"{value!r:.50} is not a whole number")
 
 
 def pid(value: Any) -> int:
-    """Returns the pid of a process; raises TypeError for another value, and for 0, the agent's own process group."""
+    """Returns `value` if it is a pid. Otherwise, raises TypeError. 0 is invalid, as it means the agent's own group."""
     return number(value or None, _LARGEST_PID)
 
 
 def failure_in(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the failure in an event `failed`; cuts texts that are too long, and keeps only the last lines.
+    """Returns the failure that a `failed` event contains. Cuts long texts, and keeps only the end of the tail.
 
     Raises:
         KeyError: the rank or the time is missing.
@@ -216,9 +189,9 @@ def _text(value: Any, limit: int) -> str:
 
 
 def report_failure(config: Config, failures: list[dict[str, Any]], launcher_code: int) -> int:
-    """Writes the first of one or more failures to the termination log; returns the pod's exit code.
+    """Writes the earliest failure to the termination log, and returns the exit code of the pod.
 
-    `launcher_code` is the exit code of a launcher that ended by itself; 0 if the launcher succeeded or was stopped.
+    `launcher_code` is the exit code of a launcher that failed. It is 0 if the launcher succeeded or was stopped.
     """
     first = min(failures, key=lambda failure: float(failure["at"]))
     write_termination_log(config, fitted(first, MESSAGE_LIMIT, '{"stepset": {"failed": %s}}'))
@@ -228,9 +201,9 @@ def report_failure(config: Config, failures: list[dict[str, Any]], launcher_code
 
 
 def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents, redactor: Redactor) -> bytes | None:
-    """Returns the result of a rank 0 that ran in this pod, or in another pod that reported it; None if there is none.
+    """Returns the result of rank 0, or None if there is no result. Rank 0 may have run in another pod.
 
-    The values of `redactor` are replaced in it.
+    `redactor` replaces the values of Secrets in the result.
 
     Raises:
         AgentError: the result is not a regular file, is too large, or is not JSON.
@@ -261,11 +234,11 @@ def _rejected(message: str) -> AgentError:
 
 
 def write_termination_log(config: Config, message: bytes) -> None:
-    """Writes the container's termination message, where there is a file for it."""
+    """Writes the termination message of the container. Does nothing if there is no file for the message."""
     path = config.termination_log or "/dev/termination-log"
     if not config.termination_log and not os.path.exists(path):
         return
     try:
-        write_file(path, message)  # the training may have replaced the file by a pipe
+        write_file(path, message)  # The training code may have replaced the file with a pipe.
     except OSError as error:
         os.write(2, f"stepset: cannot write {path}: {error.strerror}\n".encode())

@@ -12,28 +12,29 @@ from stepset.agent.process import which
 
 
 def node_rank(env: Mapping[str, str]) -> int:
-    """Returns the pod's index in its group; pods outside the world have the index of their Indexed Job."""
+    """Returns the index of the pod in its group, or in the Indexed Job if the pod is not part of the world."""
     return first_number(env, ("STEPSET_NODE_RANK", "JOB_COMPLETION_INDEX"))
 
 
 def first_number(env: Mapping[str, str], names: Iterable[str]) -> int:
-    """Returns the value of the first variable that is a number; 0 if none is."""
+    """Returns the value of the first variable that is a number, or 0 if no variable is a number."""
     return next((int(env[name]) for name in names if env.get(name, "").isdigit()), 0)
 
 
 def set_rank_env(env: dict[str, str], directory: str, before: int = 0) -> None:
-    """Sets the variables of every rank, unless the job sets them.
+    """Sets the variables that every rank gets. Does not change variables that the job sets.
 
     Args:
         env: the environment, which is changed.
         directory: the directory of the agent.
-        before: as in `newest_checkpoint`.
+        before: the argument of `newest_checkpoint`.
     """
     env.pop("STEPSET_AGENT_DIR", None)
     env.setdefault("PYTHONUNBUFFERED", "1")
+    env.setdefault("PYTHONFAULTHANDLER", "1")
     env.setdefault("STEPSET_RESULT_FILE", os.path.join(directory, "result"))
-    # The pod's agent looks for a checkpoint once for all of its ranks: a later rank would find what another one has
-    # written. Ranks that torchrun has started again look for one themselves.
+    # The pod's agent looks for a checkpoint once for all ranks. A rank that looks later could find a file of another
+    # rank of this run. A rank that torchrun has restarted looks for a checkpoint itself.
     resume = env.pop("STEPSET_RESUME_FROM", None)
     if resume is None or first_number(env, ("TORCHELASTIC_RESTART_COUNT",)):
         resume = newest_checkpoint(env, before) and env["STEPSET_CHECKPOINT_DIR"]
@@ -42,31 +43,31 @@ def set_rank_env(env: dict[str, str], directory: str, before: int = 0) -> None:
 
 
 def newest_checkpoint(env: Mapping[str, str], before: int = 0) -> tuple[int, str] | None:
-    """Returns when the newest entry of STEPSET_CHECKPOINT_DIR was written, and its name; None if there is none.
+    """Returns the time and the path of the newest entry of STEPSET_CHECKPOINT_DIR, or None if there is no entry.
 
-    Ignores hidden entries, the `lost+found` of a new volume, entries older than STEPSET_FRESH, and in the first attempt
-    entries written after `before` (0: no limit): another pod of the run has written them. All times are in nanoseconds
-    since the epoch.
+    Ignores hidden entries, the `lost+found` of a new volume, and entries older than STEPSET_FRESH. In the first
+    attempt, also ignores entries newer than `before`, because another pod of the run has written these entries. If
+    `before` is 0, there is no limit. All times are in nanoseconds since the epoch.
     """
     since = first_number(env, ("STEPSET_FRESH",))
     again = first_number(env, ("STEPSET_ATTEMPT",)) or not before
     newest = None
     with IF_POSSIBLE:
         for entry in os.scandir(env.get("STEPSET_CHECKPOINT_DIR") or os.devnull):
-            at, name = found = entry.stat().st_mtime_ns, entry.name
+            at, name = entry.stat().st_mtime_ns, entry.name
             if since <= at and (again or at <= before) and name[0] != "." and name != "lost+found":
-                newest = max(newest or found, found)
+                newest = max(newest or (0, ""), (at, entry.path))
     return newest
 
 
 def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of the pod's command, made from that of the agent."""
+    """Derives the environment of the pod's command from the environment of the agent."""
     own = dict(env)
     own.pop("STEPSET_LIFELINE", None)
     own.pop("STEPSET_AGENT_DIR", None)  # set if a process of another run started this run
-    if config.attempt:
-        counted = own.get("STEPSET_ATTEMPT", "")
-        own["STEPSET_ATTEMPT"] = str(config.attempt + (int(counted) if counted.isdigit() else 0))
+    before = config.attempt + first_number(own, ("STEPSET_RESUMES",))
+    if before:
+        own["STEPSET_ATTEMPT"] = str(before + first_number(own, ("STEPSET_ATTEMPT",)))
     if config.in_world:
         set_rank_env(own, config.dir, config.written)
         if config.launcher:
@@ -83,12 +84,12 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def process_env(config: Config, env: Mapping[str, str], node: int, local: int) -> dict[str, str]:
-    """Returns the environment of one process of the pod, with the config's `process_env` filled in.
+    """Returns the environment of one process of the pod, which includes the variables of the config's `process_env`.
 
     Args:
         env: the environment of the pod's command.
-        node: the pod's index in its group.
-        local: the process's index in the pod; 0 for a command that starts ranks.
+        node: the index of the pod in its group.
+        local: the index of the process in the pod. It is 0 for a command that starts ranks.
     """
     own = dict(env)
     places = {
@@ -108,13 +109,13 @@ def process_env(config: Config, env: Mapping[str, str], node: int, local: int) -
 
 
 def own_device_first(cuda: str | None, plugin: str, indexes: str, local: int) -> str:
-    """Returns the pod's CUDA devices in the form of CUDA_VISIBLE_DEVICES, that of process `local` first.
+    """Returns the pod's CUDA devices in the form of CUDA_VISIBLE_DEVICES. The device of process `local` is the first.
 
     Args:
-        cuda: CUDA_VISIBLE_DEVICES of the pod.
-        plugin: NVIDIA_VISIBLE_DEVICES of the pod, in which the device plugin names GPUs and MIG devices by UUIDs, such
-            as GPU-1a2b. Other values are not for CUDA: `all`, or indexes that count the machine's devices.
-        indexes: the list to use if neither variable names devices; "" if the pod may have none.
+        cuda: the value of CUDA_VISIBLE_DEVICES in the pod.
+        plugin: the value of NVIDIA_VISIBLE_DEVICES in the pod. It is used if it contains UUIDs from the device plugin,
+            such as GPU-1a2b. CUDA cannot use other values, such as `all` or the indexes of the machine's devices.
+        indexes: the list to use if neither variable contains devices. If it is empty, CUDA_VISIBLE_DEVICES is not set.
     """
     listed = cuda if cuda is not None else plugin if plugin[3:4] == "-" else indexes
     devices = listed.split(",")
@@ -128,7 +129,7 @@ def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, s
     Args:
         command: the pod's command.
         env: the launcher's environment.
-        agent: path of the agent's file or of its compiled copy.
+        agent: the path of the agent's file or of its compiled copy.
     """
     launcher = [expand(word, env) for word in config.launcher]
     program = [expand(word, env) for word in config.program]
@@ -146,22 +147,22 @@ def launcher_command(config: Config, command: Sequence[str], env: Mapping[str, s
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replaces `$(NAME)` as Kubernetes does in a container's command: unknown names stay, `$$` is a `$`.
+    """Replaces `$(NAME)` as Kubernetes does in a command. Unknown names are not changed, and `$$` becomes `$`.
 
     Source: kubernetes/kubernetes third_party/forked/golang/expansion/expand.go.
     """
     import re
 
-    # Split at the last `)`: otherwise the regex scans to the end of the text for each unclosed `$(`.
+    # The text is split at the last `)`. Otherwise, the regex would scan to the end of the text for each unclosed `$(`.
     closed, end, rest = text.rpartition(")")
     found = re.sub(r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), closed + end)
     return found + rest.replace("$$", "$")
 
 
 def python_of(program: str, env: Mapping[str, str]) -> str | None:
-    """Returns the Python that a launcher's script names in its first lines, or None.
+    """Returns the path of the Python interpreter that a launcher's script names in its first lines, or None.
 
-    The script and `python3` on PATH may belong to different environments; the ranks need that of the launcher.
+    The script and `python3` on PATH may belong to different environments. Ranks need the environment of the launcher.
     """
     import re
 
@@ -170,7 +171,7 @@ def python_of(program: str, env: Mapping[str, str]) -> str | None:
             start = file.read(1024)
     except OSError:
         return None
-    # pip writes the second form if the first would be too long for the kernel.
+    # pip writes the second form if the first form would be too long for the kernel.
     found = re.match(rb"#! ?(/\S*/python[0-9.]*)\s*\n", start) or re.match(
         rb"#!/bin/sh\n'''exec' \"?(/[^\"\n]*/python[0-9.]*)\"? ", start
     )

@@ -1,7 +1,7 @@
-"""Output as lines: prefixes each line with its source, cuts long lines, and joins the parts again.
+"""Processes output as lines. Prefixes each line with its source, cuts long lines, and joins the parts again.
 
 `[rank 3] text` is a line of rank 3. `[rank 3+] text` is a part of a line that continues in the next line of rank 3.
-`[rank 3~] text` is what an incomplete line of rank 3, for example a progress bar, currently shows on a terminal.
+`[rank 3~] text` is the text that an incomplete line of rank 3, for example a progress bar, shows on a terminal.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from stepset.agent.redact import Redactor
 
 ATOMIC = 4096  # PIPE_BUF of Linux: the kernel never interleaves writes of at most this size
 LINE_LIMIT = 1 << 20
+STATE_LIMIT = 4096  # maximum size of a line with carriage returns; `feed` reads the whole line again after each update
 _TAIL_SIZE = 1 << 18
 
 NO_SECRETS = Redactor()
 
 
 class Lines:
-    """Prefixes each line of one stream with its source, many lines at a time.
+    """Prefixes each line of a stream with its source. To be fast, it processes many lines at a time.
 
-    A line longer than `limit` bytes is returned in parts `[source+] ...`, so that memory stays bounded. A line that
-    contains values of `redactor` is preceded by an event with its redacted text. Of a line that overwrites itself
-    (carriage returns), only the last state is a line; its other states are returned as `[source~] ...`, one per second.
+    A line longer than `limit` bytes is returned in parts `[source+] ...`, to limit memory. Before a line with values
+    that `redactor` replaces, an event with the redacted line is returned. If a line overwrites itself by carriage
+    returns, its last state is returned as a line. Other states are returned as `[source~] ...`, at most one per second,
+    unless they contain values that `redactor` replaces.
     """
 
     def __init__(self, source: str, redactor: Redactor = NO_SECRETS, limit: int = LINE_LIMIT) -> None:
@@ -35,23 +37,24 @@ class Lines:
         self._rest = bytearray()
         self._open = False
         self._ended_part = False  # whether the next text continues a line
-        self._state_at = 0.0
+        self._state_at = 0.0  # the earliest time of the next state
 
     def feed(self, data: bytes) -> bytes:
         """Returns the lines that `data` completes."""
         state = b""
         if b"\r" in data or b"\r" in self._rest:
             data = self._take_rest() + data
-            while b"\x1b[A\n" in data:  # cursor up and down: tqdm, between two updates of an inner bar
+            # Between two updates of an inner bar, tqdm prints a cursor-up and a line end, which undo each other. Each
+            # pass handles one nested bar. A loop that runs until no cursor-up is left would take quadratic time.
+            for _ in range(20):
                 data = data.replace(b"\x1b[A\n", b"")
             *lines, rest = data.split(b"\n")
             if b"\r" in rest:
-                # The carriage return at its start marks such a line; one at its end may be part of a line end.
-                text = rest.rstrip(b"\r")
-                shown = text.rpartition(b"\r")[2]
-                rest = b"\r" + shown + rest[len(text) :]
-                if time.monotonic() > self._state_at + 1:
-                    self._state_at = time.monotonic()
+                # "\r" at the start marks a line that overwrites itself. "\r" at the end may be part of a line end.
+                shown = rest.rstrip(b"\r").rpartition(b"\r")[2]
+                rest = b"\r" + shown + b"\r" * rest.endswith(b"\r")
+                if time.monotonic() > self._state_at and not self._redactor.concerns(shown):
+                    self._state_at = time.monotonic() + 1
                     state = self.head[:-2] + b"~] " + shown[:1000] + b"\n"
             data = b"\n".join([*map(_last_state, lines), rest])
         block, ended, rest = data.rpartition(b"\n")
@@ -59,7 +62,7 @@ class Lines:
         return whole + self._hold(rest) + state
 
     def complete(self, block: bytes) -> bytes:
-        """Returns the prefixed lines of a block of whole lines that lacks its last line end."""
+        """Returns the lines of `block` with prefixes. The last line of `block` is complete, but has no line end."""
         block = self._redactor.reports(block)
         events = self._redactor.events(self._source, block, cut=self._ended_part)
         self._ended_part = False
@@ -71,7 +74,7 @@ class Lines:
 
     def _hold(self, data: bytes) -> bytes:
         self._rest += data
-        if len(self._rest) <= self._limit:
+        if len(self._rest) <= (STATE_LIMIT if data[:1] == b"\r" else self._limit):
             return b""
         text = _last_state(self._take_rest())
         events = self._redactor.events(self._source, text, cut=self._ended_part)
@@ -86,12 +89,12 @@ class Lines:
 
 
 def _last_state(line: bytes) -> bytes:
-    """Returns what a line shows on a terminal after all carriage returns."""
+    """Returns the text that a terminal shows after all carriage returns of a line."""
     return line.replace(b"\x1b[A", b"").rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def cut_into_writes(lines: bytes) -> list[bytes]:
-    """Cuts whole lines into pieces of at most ATOMIC bytes; a line longer than that becomes `+` parts."""
+    """Cuts whole lines into pieces of at most ATOMIC bytes. Lines that are longer are cut into `+` parts."""
     pieces = []
     at, size = 0, len(lines)
     while size - at > ATOMIC:
@@ -109,18 +112,18 @@ def cut_into_writes(lines: bytes) -> list[bytes]:
 
 def _parts(line: bytes) -> list[bytes]:
     mark, _, text = line.partition(b"] ")
-    part_mark = mark if mark.endswith(b"+") else mark + b"+"
+    part_mark = mark.rstrip(b"+") + b"+"
     room = ATOMIC - len(part_mark) - 3
     cut = [text[at : at + room] for at in range(0, len(text), room)]
     return [b"%s] %s\n" % (part_mark, piece) for piece in cut[:-1]] + [b"%s] %s\n" % (mark, cut[-1])]
 
 
 class PartJoiner:
-    """Reads lines that `rank` processes wrote, and joins the parts of lines that were cut to fit one write.
+    """Reads the lines that `rank` processes wrote, and joins the parts of long lines.
 
     Args:
-        on_event: called with the text of each `[stepset]` line; returns the bytes to print instead.
-        redactor: as in `Lines`. A `rank` process does not redact its lines, because it cuts long lines into parts.
+        on_event: a function that gets the text of each `[stepset]` line and returns the bytes to print instead.
+        redactor: see `Lines`. A `rank` process does not redact its lines, because it cuts long lines into parts.
     """
 
     def __init__(self, on_event: Callable[[bytes], bytes], redactor: Redactor = NO_SECRETS) -> None:
@@ -154,32 +157,32 @@ class PartJoiner:
                 text = bytes(self._parts.pop(mark)) + text
             if mark == b"[stepset" or mark.startswith(b"[stepset "):
                 out.append(self._on_event(text))
-            else:
+            elif not mark.endswith(b"~"):  # a state may contain a value, and the next one follows within seconds
                 out.append(self._redacted(mark, text, cut=joined) if found else line + b"\n")
         return b"".join(out)
 
     def _redacted(self, mark: bytes, text: bytes, *, cut: bool) -> bytes:
-        """Returns the event with the redacted text, if any, and the line; `cut`: it may continue an earlier part."""
+        """Returns the events for a line, and then the line. `cut`: whether the line may continue an earlier part."""
         text = self._redactor.reports(text)
         events = self._redactor.events(mark.strip(b"[+").decode("utf-8", "replace"), text, cut=cut)
         return events + b"%s] %s\n" % (mark, text)
 
     def finish(self, source: bytes | None = None) -> bytes:
-        """Returns the lines of a source (None: of all) whose last part is missing because the rank was killed."""
+        """Returns lines whose last part is missing because the rank was killed. Default: the lines of all sources."""
         marks = [b"[" + source] if source else [m for m in self._parts if not m.startswith(b"[stepset")]
         held = [(mark, self._parts.pop(mark)) for mark in marks if mark in self._parts]
         return b"".join(self._redacted(mark, bytes(text), cut=True) for mark, text in held)
 
 
 class LauncherLines(Lines):
-    """The output of a launcher, which also contains lines of ranks that run in other pods."""
+    """Prefixes the output lines of a launcher. The output also contains lines of ranks in other pods."""
 
     def __init__(self, source: str, joiner: PartJoiner, redactor: Redactor = NO_SECRETS) -> None:
         super().__init__(source, redactor)
         self._joiner = joiner
 
     def complete(self, block: bytes) -> bytes:
-        """Returns the lines of a block; lines of ranks keep their prefix, without the tag of --tag-output."""
+        """Returns the lines of a block. Lines of ranks keep their prefix, but not the tag of mpirun's --tag-output."""
         if b"[rank " not in block and b"[stepset" not in block:
             return super().complete(block)
         out = []
@@ -190,7 +193,7 @@ class LauncherLines(Lines):
 
 
 def _rank_line(line: bytes) -> int:
-    """Returns where the line of a rank starts within a line of a launcher, or -1."""
+    """Returns the index at which the output of a rank starts in a launcher's line, or -1 if there is no output."""
     if line.startswith((b"[rank ", b"[stepset")):
         return 0
     import re
@@ -202,7 +205,7 @@ def _rank_line(line: bytes) -> int:
 class Tail:
     """The end of a process's output, from which the cause of a failure is read.
 
-    `traced` is the time of the last traceback: the rank that failed first may be the last one to exit.
+    `traced` is the time of the last traceback. It is needed because the rank that fails first may be the last to exit.
     """
 
     def __init__(self, redactor: Redactor = NO_SECRETS) -> None:
@@ -224,10 +227,10 @@ class Tail:
         data = bytes(self._data[-_TAIL_SIZE:])
         cut = self._cut or len(self._data) > _TAIL_SIZE
         if cut:
-            data = data.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a UTF-8 character that was cut
+            data = data.lstrip(bytes(range(0x80, 0xC0)))  # Removes the rest of a UTF-8 character that was cut.
         return self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
 
     def failed_at(self) -> float:
-        """Returns the time of the failure that ended the process: of a traceback in the last 10 s, else now."""
+        """Returns the time of the failure. It is the time of a traceback in the last 10 s, or the current time."""
         now = time.time()
         return self.traced if now - self.traced < 10 else now

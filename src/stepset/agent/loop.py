@@ -1,4 +1,4 @@
-"""Input and output without blocking: the event loop, pipes, a buffered writer, streams with back-pressure, files."""
+"""Non-blocking input and output: an event loop, pipes, a buffered writer, streams with back-pressure, and files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stepset.agent.lines import ATOMIC, cut_into_writes
 from stepset.agent.signals import signal
 
 READ_SIZE = 1 << 16
-_OUT_LIMIT = 1 << 20  # unwritten bytes above which the sources of `Streams` are not read
+_OUT_LIMIT = 1 << 20  # while more bytes than this are unwritten, `Streams` does not read its sources
 
 
 class Loop:
-    """Waits for file descriptors and signals, and calls the function registered for each file descriptor.
+    """Waits for file descriptors and signals, and calls the function that is registered for a file descriptor.
 
-    Unblocks `signals`, and handles them.
+    It unblocks `signals` and handles them.
     """
 
     def __init__(self, signals: Iterable[int]) -> None:
@@ -50,7 +50,7 @@ class Loop:
             self._poll.unregister(fd)
 
     def turn(self, timeout: float) -> list[int]:
-        """Waits at most `timeout` seconds for something to happen; returns the signals received."""
+        """Waits at most `timeout` seconds for a file descriptor or a signal. Returns the received signals."""
         for fd, _ in self._poll.poll(max(0, int(timeout * 1000) + 1)):
             call = self._calls.get(fd)
             if call:
@@ -67,9 +67,9 @@ class Out:
     """Writes lines without blocking when the reader is slow.
 
     Args:
-        atomic: cut lines with `cut_into_writes`, because other processes write to the same pipe.
-        spaced: wait until the reader has read a piece before writing the next. mpirun forwards whatever one read
-            returns, so each read must contain whole lines.
+        atomic: whether to cut lines with `cut_into_writes`, because other processes write to the same pipe.
+        spaced: whether to write a piece only after the reader has read the previous one. mpirun forwards the result
+            of each read separately, so each read must return whole lines.
     """
 
     def __init__(self, fd: int, *, atomic: bool = False, spaced: bool = False) -> None:
@@ -113,7 +113,7 @@ class Out:
 
     @property
     def waits_for_reader(self) -> bool:
-        """Whether the next piece waits for the reader, which poll(2) cannot report."""
+        """Whether a piece must wait until the reader has read the previous piece. poll(2) cannot report reads."""
         return self._spaced and self.pending > 0
 
     @property
@@ -127,7 +127,7 @@ class Out:
 def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
     """Returns a file descriptor for the same file, and whether a write to it may block.
 
-    A pipe is opened again: O_NONBLOCK on `fd` itself would affect every process that shares it.
+    A pipe is opened again, because O_NONBLOCK on `fd` itself would affect every process that shares `fd`.
     """
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
@@ -139,14 +139,14 @@ def _reopen_without_blocking(fd: int) -> tuple[int, bool]:
 
 
 def is_ready(fd: int, mask: int) -> bool:
-    """Returns whether an event of `mask` is pending now, or `fd` is broken."""
+    """Returns whether an event of `mask` is pending, or `fd` is broken. Does not wait."""
     poll = select.poll()
     poll.register(fd, mask)
     return bool(poll.poll(0))
 
 
 def read_pipe(size: int) -> tuple[int, int]:
-    """Creates a pipe of `size` bytes; returns its read end, which does not block, and its write end."""
+    """Creates a pipe of `size` bytes. Returns its read end, which does not block, and its write end."""
     inner, outer = os.pipe()
     os.set_blocking(inner, False)
     widen(inner, size)
@@ -154,21 +154,21 @@ def read_pipe(size: int) -> tuple[int, int]:
 
 
 def widen(fd: int, size: int) -> None:
-    """Enlarges a pipe above the default of 64 KiB, where the system allows it: fewer context switches."""
+    """Enlarges a pipe above the default of 64 KiB, if the system allows it. This reduces context switches."""
     if sys.platform.startswith("linux"):
         with IF_POSSIBLE:
             fcntl.fcntl(fd, 1031, size)  # F_SETPIPE_SZ; in Python's fcntl from 3.10 on
 
 
 def read_all(fd: int) -> tuple[list[bytes], bool]:
-    """Returns the chunks that can be read now, and whether the end was reached."""
+    """Returns the chunks that can be read without waiting, and whether the end of the file was reached."""
     chunks: list[bytes] = []
     while True:
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:
             return chunks, False
-        except OSError:  # a terminal whose other side is closed
+        except OSError:  # The other side of a terminal is closed.
             data = b""
         if not data:
             return chunks, True
@@ -176,9 +176,9 @@ def read_all(fd: int) -> tuple[list[bytes], bool]:
 
 
 class Streams:
-    """Standard output of a pod's agent, and the pipes that feed it.
+    """The standard output of a pod's agent, and the pipes (sources) whose data is written to it.
 
-    While more than 1 MiB is unwritten, the sources are not read: a slow reader slows the ranks down.
+    While more than 1 MiB of data is unwritten, the sources are not read. Therefore a slow reader slows the ranks down.
     """
 
     def __init__(self, out: Out, loop: Loop) -> None:
@@ -188,7 +188,7 @@ class Streams:
         self._paused = False
 
     def add(self, fd: int, call: Callable[[], object]) -> None:
-        """Adds a source; `call` reads from it."""
+        """Adds a source. The function `call` reads from the source."""
         self._sources[fd] = call
         if not self._paused:
             self.loop.watch(fd, call)
@@ -198,7 +198,7 @@ class Streams:
         self.loop.forget(fd)
 
     def turn(self, timeout: float) -> list[int]:
-        """Waits at most `timeout` seconds for input, output or signals; returns the signals received."""
+        """Waits at most `timeout` seconds for input, output or signals. Returns the received signals."""
         if self.out.pending:
             self.loop.watch(self.out.fd, self.out.flush, select.POLLOUT)
         else:
@@ -230,12 +230,12 @@ def read_regular(path: str, limit: int) -> tuple[int, bytes]:
 
 
 def reason_of(error: OSError) -> str:
-    """Returns why `read_regular` failed. The system's text for a link is about too many levels of links."""
+    """Returns why `read_regular` failed. For a link, the system misleadingly reports too many levels of links."""
     return "a link, not a regular file" if error.errno == errno.ELOOP else error.strerror or str(error)
 
 
 def write_file(path: str, data: bytes, flags: int = 0, mode: int = 0o600) -> None:
-    """Writes a file. A new file gets `mode`, restricted by the umask; `flags` are additional flags of `os.open`.
+    """Writes a file. A new file gets the mode `mode`, restricted by the umask. `flags` are further flags of `os.open`.
 
     Raises:
         OSError: the file cannot be written, or is a pipe without a reader.

@@ -1,4 +1,4 @@
-"""Waiting until the host names of the other pods resolve."""
+"""Waits until the host names of the other pods resolve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepset.agent.signals import kill, signal
 
 
 def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the names to resolve: all pods of a group of at most 64, else its first pod, as the cost is quadratic."""
+    """Returns the names to resolve. To limit the lookups, returns only the first name of a group with over 64 pods."""
     names = []
     for peer in peers:
         try:
@@ -31,21 +31,21 @@ def wait_for_peers(config: Config, streams: Streams, turn: Callable[[float], Non
     """Waits until every peer's name resolves.
 
     Args:
-        streams: print the names that are missing.
-        turn: handles output and signals until a time of the monotonic clock; raises StopRequested after a stop.
+        streams: the streams that print the missing names.
+        turn: handles output and signals until the given time (`time.monotonic`). Raises StopRequested after a stop.
 
     Raises:
         AgentError: names do not resolve within the config's `peer_timeout`, or an entry of its `peers` is invalid.
         StopRequested: a stop was requested.
     """
-    # IPv4 addresses need no lookup.
+    # IPv4 addresses do not need a lookup.
     missing = [name for name in peer_names(config.peers) if not name.replace(".", "").isdigit()]
     deadline = time.monotonic() + config.peer_timeout
     pause, reported = 0.1, 0
     why = ""
     while missing:
         missing, problem = _resolve(missing, streams.loop, turn, deadline)
-        why = problem or why  # the last attempt may have no time left for an answer
+        why = problem or why  # If the last attempt is too short for an answer, keeps the earlier reason.
         if missing and len(missing) != reported:
             reported = len(missing)
             streams.out.put(long_event("waiting", {"missing": missing}))
@@ -61,14 +61,14 @@ def wait_for_peers(config: Config, streams: Streams, turn: Callable[[float], Non
                 f"{names} did not resolve within {config.peer_timeout:g} s ({why or 'no answer'});"
                 " check that these pods and their headless Service exist",
             )
-    turn(time.monotonic())  # handles a stop that was requested before the event loop ran
+    turn(time.monotonic())  # Handles a stop that was requested before the event loop ran.
 
 
 def _resolve(names: list[str], loop: Loop, turn: Callable[[float], None], deadline: float) -> tuple[list[str], str]:
-    """Returns the names that do not resolve, and the reason for the first of them ("": no answer in time)."""
+    """Returns the names that do not resolve, and the reason for the first one (empty if no answer arrived in time)."""
     pid, pipe = _start_lookup(names)
     answers, ended = b"", False
-    loop.watch(pipe, lambda: None)  # so that `turn` returns when there are bytes
+    loop.watch(pipe, lambda: None)  # With this, `turn` returns when the pipe contains bytes.
     try:
         while not ended and time.monotonic() < deadline:
             turn(deadline)
@@ -88,7 +88,7 @@ def _resolve(names: list[str], loop: Loop, turn: Callable[[float], None], deadli
 def _start_lookup(names: Sequence[str]) -> tuple[int, int]:
     """Resolves names in a child process, because a lookup cannot be interrupted.
 
-    Returns its pid, and a pipe with a line `index problem` for each name; the problem is empty if the name resolves.
+    Returns the child's pid and a pipe. The pipe contains a line per name: the index, and the problem if there is one.
     """
     import socket
 

@@ -1,4 +1,4 @@
-"""`run`: runs one pod, from the preparation of its files to its verdict."""
+"""The mode `run`, which runs one pod, from the preparation of its files to its termination message."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from stepset.agent.setup import create_fifo, put_in_place, remove_reports
 from stepset.agent.signals import HANDLED_SIGNALS, LIFELINE_GRACE, STOP_SIGNALS, USER_SIGNALS, descendants, signal
 from stepset.agent.stopping import Stopping
 
-_LINGER = 0.5  # seconds after which the remaining processes of a command are killed
+_LINGER = 0.5  # seconds between the exit of a command and the kill of its remaining processes
 
 
 class Pod:
-    """One pod.
+    """Runs the processes of one pod.
 
     Args:
-        command: empty for a pod that serves `rsh`.
+        command: the command of the pod. It is empty for a pod that serves `rsh`.
         env: the environment of the agent.
-        bundle: the agent's file, which launchers start before each rank.
+        bundle: the agent's file. A launcher starts this file in the mode `rank` for each rank.
     """
 
     def __init__(self, config: Config, command: Sequence[str], env: Mapping[str, str], bundle: Bundle) -> None:
@@ -59,13 +59,13 @@ class Pod:
         self._children = Children(config, self._env, self._node, self._streams, self._redactor)
         self._stopping = Stopping(config, self._children, self._ranks)
         self._has_result = False
-        self._completed = False  # whether the command has ended by itself
+        self._completed = False  # Whether the command has exited by itself.
         self._fifo = -1
         if env.get("STEPSET_LIFELINE") == "1":
             self._streams.loop.watch(0, self._on_lifeline)
 
     def run(self) -> int:
-        """Returns the exit code of the pod."""
+        """Runs the pod and returns its exit code."""
         try:
             become_subreaper()
             if self._redactor:
@@ -112,11 +112,11 @@ class Pod:
             joiner, redactor = self._ranks.joiner, self._redactor
             lines = LauncherLines(self._source, joiner, redactor) if config.mpi else Lines(self._source, redactor)
             env = process_env(config, self._env, self._node, 0)
-            # Ranks in other pods have this file, but not its compiled copy.
+            # Ranks in other pods can use this file, but their pods do not have its compiled copy.
             agent = self._bundle.path if config.mpi else self._bundle.compiled(config.dir)
             self._children.start(launcher_command(config, self._command, env, agent), env, lines)
         else:
-            # A command that has started ranks can end them on SIGTERM; SIGKILL would leave them behind.
+            # After SIGTERM, a command can stop the ranks that it started. After SIGKILL, the ranks would not terminate.
             env = process_env(config, self._env, self._node, 0)
             self._children.start(self._command, env, Lines(self._source, self._redactor), death_signal=signal.SIGTERM)
 
@@ -127,7 +127,7 @@ class Pod:
         return all(child.done for child in self._children.all)
 
     def _until_next_deadline(self) -> float:
-        """Returns the seconds until something is due."""
+        """Returns the number of seconds until the next deadline."""
         due = self._stopping.deadlines()
         if self._children.server:
             due += self._children.server.deadlines()
@@ -144,10 +144,10 @@ class Pod:
             self._children.server.act_on_deadlines(at)
 
     def _report_end(self, child: Child) -> None:
-        """Reports the end of a child after its last lines."""
+        """Prints the last lines of a child that has terminated, and then reports its termination."""
         assert child.status is not None
-        # If the reader of the agent's output is slow, the pipes may contain more than the agent could read within
-        # DRAIN. It reads at most the size of one pipe here: a process that the child started may continue to write.
+        # If the reader of the agent's output is slow, the pipes may contain more than the agent could read in DRAIN
+        # seconds. The loop reads no more than a pipe can contain, because processes of the child may continue to write.
         for _ in range(64):
             if not self._read_fifo() and not (child.open and self._children.read(child)):
                 break
@@ -159,7 +159,7 @@ class Pod:
             self._fail(child.failure(child.status, self._children.oom_kills, self._config))
 
     def _fail(self, failure: dict[str, Any]) -> None:
-        """Prints and adds a failure that no rank has reported."""
+        """Prints a failure that no rank has reported, and adds it to the failures of the pod."""
         failure = self._redactor.failure(failure)
         self._out.put(long_event("failed", {key: value for key, value in failure.items() if key != "tail"}))
         self._add_failure(failure)
@@ -167,12 +167,12 @@ class Pod:
     def _add_failure(self, failure: dict[str, Any]) -> None:
         started_at = self._stopping.started_at
         if started_at and failure["at"] > started_at:
-            return  # a consequence of stopping
+            return  # The stop has caused this failure.
         self._failures.append(self._redactor.failure(failure))
         self._stopping.after_failure()
 
     def _turn(self, timeout: float) -> None:
-        """Handles output, input, signals and ended processes once."""
+        """Handles output, input, signals and terminated processes once."""
         self._out.flush()
         if self._out.broken and not self._stopping.started_at:
             self._stopping.start(signal.SIGTERM, LIFELINE_GRACE)
@@ -184,10 +184,10 @@ class Pod:
         self._children.reap()
 
     def _read_fifo(self) -> bool:
-        """Reads a chunk that `rank` processes have written; returns False if there is none now."""
+        """Reads a chunk that `rank` processes have written. Returns False if no data is available now."""
         try:
             data = os.read(self._fifo, READ_SIZE)
-        except OSError:  # BlockingIOError, or no FIFO because the setup failed
+        except OSError:  # BlockingIOError, or there is no FIFO, because the setup failed.
             return False
         self._out.put(self._ranks.joiner.feed(data))
         return True
@@ -202,7 +202,7 @@ class Pod:
             self._stopping.start(signal.SIGTERM, LIFELINE_GRACE)
 
     def _clear_away(self) -> None:
-        """Ends the remaining processes, and prints the remaining lines."""
+        """Stops the remaining processes, and prints the remaining lines."""
         until = time.monotonic() + _LINGER
         while self._children.reap() and not self._stopping.kill_is_due():
             if not self._children.signalled_groups_alive() and (
@@ -219,11 +219,11 @@ class Pod:
         while self._read_fifo():
             pass
         self._out.put(self._ranks.joiner.finish())
-        for rank in sorted(self._ranks.running):  # their `rank` processes were killed before they could report it
+        for rank in sorted(self._ranks.running):  # The `rank` processes of these ranks were killed without a report.
             self._out.put(short_event("exited", rank=rank, signal=int(signal.SIGKILL), at=now()))
 
     def _verdict(self) -> int:
-        """Reports the result or the first failure; returns the pod's exit code."""
+        """Reports the result or the first failure, and returns the exit code of the pod."""
         code = self._children.exit_code()
         stopped_by = 0 if self._completed else self._stopping.requested or signal.SIGPIPE
         if not code and self._config.launcher_restarts:
@@ -236,12 +236,12 @@ class Pod:
             launcher_code = code if not self._config.processes and not self._stopping.started_at else 0
             return report_failure(self._config, self._failures, launcher_code)
         if stopped_by:
-            # Not 0 even if the command exits with 0: a rank that saves and exits on a stop signal has not finished.
+            # The code is not 0, even if the command exits with 0, because a stopped rank has not finished its work.
             return 0 if self._children.server else 128 + stopped_by
         return code
 
     def _check_last_round(self) -> None:
-        """Adds a failure if torchrun has ended with 0 and another node of its last round has not."""
+        """Adds a failure if torchrun has exited with 0, although another node failed in torchrun's last round."""
         from stepset.agent.diagnosis import left_alone
 
         if any(left_alone(child.tail.text(), self._node) for child in self._children.all):
@@ -260,7 +260,7 @@ class Pod:
             self._has_result = True
 
     def _flush(self) -> None:
-        """Writes the last lines; waits for a slow reader until a stop is requested."""
+        """Writes the last lines. Waits for a slow reader. After a request to stop, waits at most one second."""
         requested, deadline = self._stopping.requested, time.monotonic() + (1.0 if self._stopping.requested else 1e9)
         self._out.flush()
         while self._out.pending and time.monotonic() < deadline:

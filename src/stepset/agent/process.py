@@ -1,4 +1,4 @@
-"""Starts processes, reads how they ended, ends this process in the same way, and counts out-of-memory kills."""
+"""Functions that start processes, read or reproduce exit codes and signals, and count out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.signals import HANDLED_SIGNALS, signal
 
-DRAIN = 0.2  # seconds for which the pipe of an ended process is still read, if a child of the process keeps it open
+DRAIN = 0.2  # Seconds for which the pipe of a terminated process is still read, if its children keep the pipe open.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,7 +29,7 @@ def exit_code(end: Mapping[str, Any]) -> int:
 
 
 def which(program: str, env: Mapping[str, str]) -> str | None:
-    """Returns the path of a program as PATH of `env` defines it, or None."""
+    """Searches PATH of `env` for a program. Returns the path of the program, or None if it is not found."""
     if "/" in program:
         return program
     for directory in env.get("PATH", os.defpath).split(os.pathsep):
@@ -43,7 +43,7 @@ _libc: Any = None
 
 
 def prctl(option: int, value: int) -> None:
-    """Calls prctl(2) on Linux; does nothing elsewhere, or if Python was built without libffi."""
+    """Calls prctl(2) on Linux. Does nothing on other systems, or if Python was built without libffi."""
     global _libc
     if not sys.platform.startswith("linux"):
         return
@@ -71,16 +71,16 @@ def spawn(
     death_signal: int = signal.SIGKILL,
     work_dir: str = "",
 ) -> int:
-    """Starts a program in its own process group; returns its pid.
+    """Starts a program in its own process group and returns its pid.
 
-    On Linux the kernel ends the program when this process ends. A program that cannot be started writes the reason to
-    its standard error and exits as in a shell: 127 not found, 126 not executable.
+    On Linux, the kernel stops the program when this process terminates. A new process that cannot start the program
+    writes the reason to standard error. Like a shell, it then exits with 127 (not found) or 126 (not executable).
 
     Args:
         env: the whole environment of the program.
         stdio: the file descriptors that become standard input, output and error of the program.
-        death_signal: the signal that the kernel sends when this process ends.
-        work_dir: the working directory of the program; "": that of this process.
+        death_signal: the signal that the kernel sends when this process terminates.
+        work_dir: the working directory of the program. "" means the working directory of this process.
     """
     pid = fork(death_signal)
     if pid:
@@ -94,9 +94,9 @@ def spawn(
 
 
 def fork(death_signal: int) -> int:
-    """Forks as `os.fork` does; the child leads a process group and has no signal handlers.
+    """Forks this process, like `os.fork`. The child leads a process group and has no signal handlers.
 
-    On Linux the kernel sends the signal `death_signal` to the child when this process ends.
+    On Linux, the kernel sends the signal `death_signal` to the child when this process terminates.
     """
     prctl(0, 0)  # loads libc before the fork
     parent = os.getpid()
@@ -105,7 +105,7 @@ def fork(death_signal: int) -> int:
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with IF_POSSIBLE:
-            os.setpgid(pid, pid)  # parent and child both do it: either may run first
+            os.setpgid(pid, pid)  # Both the parent and the child call it, because either may run first.
         return pid
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
@@ -134,10 +134,10 @@ def _execute(argv: Sequence[str], env: Mapping[str, str], work_dir: str) -> None
 
 
 def end_as(end: Mapping[str, int], hydra: bool = False) -> NoReturn:
-    """Ends this process as another process ended.
+    """Terminates this process with the exit code or the signal of another process.
 
-    `hydra` is whether the launcher of MPICH or Intel MPI started this rank. Over several nodes that launcher does not
-    notice a rank that exits with a code, and the other ranks wait forever; it notices a signal (MPICH 4.0.2, tested).
+    `hydra` states whether MPICH or Intel MPI started this rank. If a run has several nodes, their launcher ignores the
+    error code of a rank. The other ranks wait forever. But this launcher detects a fatal signal (MPICH 4.0.2, tested).
     """
     number = end.get("signal", 0)
     if hydra and end.get("exit_code"):
@@ -154,7 +154,7 @@ def end_as(end: Mapping[str, int], hydra: bool = False) -> NoReturn:
 
 
 def oom_kills() -> int:
-    """Returns how many processes of this container (cgroup) the kernel has killed for lack of memory; 0 if unknown."""
+    """Returns the number of out-of-memory kills in this container (cgroup), or 0 if the number is unknown."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             groups = [line.rstrip("\n").split(":", 2)[1:] for line in file]

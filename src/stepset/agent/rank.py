@@ -1,10 +1,11 @@
-"""`rank`: runs one rank that a launcher starts, prefixes its output, and reports how it ended."""
+"""The mode `rank`, which runs one rank of a launcher, prefixes its output, and reports its termination."""
 
 from __future__ import annotations
 
 import os
 import select
 import stat
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -16,22 +17,32 @@ from stepset.agent.lines import ATOMIC, Lines, Tail
 from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe, read_regular, reason_of
 from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
 from stepset.agent.redact import Redactor
-from stepset.agent.signals import HANDLED_SIGNALS, STOP_BY_MPIRUN, STOP_SIGNALS, forward_signal, kill_group, signal
+from stepset.agent.signals import (
+    HANDLED_SIGNALS,
+    STOP_BY_MPIRUN,
+    STOP_SIGNALS,
+    descendants,
+    forward_signal,
+    kill_group,
+    signal,
+)
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
 
+_ALONE = 5  # After this number of checks (one per second) that find no connection, a rank is reported as `alone`.
+
 
 def run_rank(program: Sequence[str], directory: str, world: int, report: bool, redactor: Redactor) -> NoReturn:
-    """Runs one rank and ends this process as the rank ended.
+    """Runs one rank, and then terminates this process with the exit code or the signal of the rank.
 
     Args:
-        directory: the directory of the pod's agent, unless STEPSET_AGENT_DIR names another.
-        world: the world size that the rank must have; 0: any.
-        report: whether failures and the result are also written to standard output, which mpirun forwards to the agent
-            in its pod.
-        redactor: the values that the failure and the result of the rank must not contain.
+        directory: the directory of the pod's agent. STEPSET_AGENT_DIR overrides it.
+        world: the world size that the rank must have. 0 means any size.
+        report: whether to also write failures and the result to standard output. mpirun forwards this output
+            to the agent in mpirun's pod.
+        redactor: replaces the values of Secrets in the failure and the result of the rank.
     """
     env = dict(os.environ)
     directory = env.get("STEPSET_AGENT_DIR") or directory
@@ -71,14 +82,38 @@ def _out_to_launcher() -> Out:
     return Out(1, atomic=True)
 
 
+def may_be_connected(root: int, port: int) -> bool:
+    """Returns whether a process or a descendant has a socket, or recently closed a connection to the store at `port`.
+
+    The kernel lists the connections of a terminated process for a minute. Returns True if no list can be read.
+    """
+    end = f":{port:04X}"
+    try:
+        for name in ("tcp", "tcp6"):
+            with IF_POSSIBLE, open(f"/proc/net/{name}") as file:
+                for line in file:
+                    _, local, remote, state = line.split()[:4]
+                    if "04" <= state <= "09" and end in (local[-5:], remote[-5:]):  # FIN_WAIT1 to LAST_ACK
+                        return True
+        for pid in (root, *descendants(root)):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                if os.readlink(entry.path)[:7] == "socket:":
+                    return True
+    except FileNotFoundError:  # The file was closed in the meantime.
+        return False
+    except OSError:
+        return True
+    return False
+
+
 class Rank:
-    """One rank, from its start to its end.
+    """Runs one rank, from its start to its termination.
 
     Args:
         number: the rank in the world.
-        report: receives failures and the result, too, for an agent in another pod.
-        redactor: the values that its failure and its result must not contain.
-        by_mpirun: whether mpirun started it, so that the agent in mpirun's pod waits for the result of rank 0.
+        report: a writer that also receives failures and the result, for an agent in another pod.
+        redactor: replaces the values of Secrets in the failure and the result.
+        by_mpirun: whether mpirun started the rank. If so, the agent in mpirun's pod waits for the result of rank 0.
     """
 
     def __init__(
@@ -106,9 +141,12 @@ class Rank:
         self._pid = 0
         self._pipe = -1
         self._status: int | None = None
+        self._port = first_number(env, ("MASTER_PORT",)) if sys.platform.startswith("linux") else 0
+        self._looks = 0
+        self._looked_at = 0.0
 
     def check_world(self, expected: int) -> None:
-        """Ends the process with code 71 if the launcher started another number of ranks."""
+        """Terminates this process with code 71 if the launcher started a different number of ranks."""
         found = next((self._env[name] for name in _SIZE if self._env.get(name)), None)
         if found == str(expected) or (found is None and expected == 1):
             return
@@ -135,16 +173,18 @@ class Rank:
         self._loop.watch(self._pipe, self._read)
 
     def watch(self) -> None:
-        """Forwards output and signals until the program has ended and its pipe is empty."""
+        """Forwards output and signals until the program has terminated and its pipe is empty."""
         ended_at = 0.0
         while self._pipe >= 0 or not ended_at:
             self._turn(DRAIN if ended_at else 1.0)
+            if self._port and time.monotonic() > self._looked_at + 0.9:
+                self._look_for_connections()
             if not ended_at and self._ended():
                 ended_at = time.monotonic()
-            # A shell ends as soon as it receives a stop signal; the program that it started may still be saving.
+            # A shell terminates as soon as it gets a stop signal. The program that it started may still be saving.
             if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
                 break
-        # Processes that the program left behind end with it. Its pid is still reserved: `_ended` leaves it a zombie.
+        # Kills the processes that the program started. The program is still a zombie, so its pid is not used again.
         kill_group(self._pid, signal.SIGKILL)
         if self._status is None:
             self._status = os.waitpid(self._pid, 0)[1]
@@ -152,11 +192,14 @@ class Rank:
             self._take(read_all(self._pipe)[0])
 
     def finish(self) -> NoReturn:
-        """Reports the end of the program and ends this process in the same way."""
+        """Reports the termination of the program, and terminates this process in the same way."""
         assert self._status is not None
         end = outcome(self._status)
         self._out.put(self._lines.finish())
-        self._out.put(short_event("exited", rank=self._number, **end, at=now()))
+        if self._port:
+            self._look_for_connections()
+        alone = {"alone": 1} if self._port and self._looks > _ALONE else {}
+        self._out.put(short_event("exited", rank=self._number, **end, at=now(), **alone))
         if exit_code(end) and not self._stop_requested:
             from stepset.agent.diagnosis import failure_of
 
@@ -166,8 +209,15 @@ class Rank:
         self._flush()
         end_as(end, self._hydra)
 
+    def _look_for_connections(self) -> None:
+        """Sets `_port` to 0 if the program may have joined a process group of torch.distributed."""
+        self._looks += 1
+        self._looked_at = time.monotonic()
+        if may_be_connected(self._pid, self._port):
+            self._port = 0
+
     def _result(self) -> bytes:
-        """Returns the event with the result, which the agent in the launcher's pod checks."""
+        """Returns the event with the result. The agent in the launcher's pod checks the result."""
         path = self._env["STEPSET_RESULT_FILE"]
         if not os.path.lexists(path):
             return b""
@@ -183,7 +233,7 @@ class Rank:
         try:
             return self._tail.redactor.json(data)
         except ValueError:
-            return data  # the agent rejects it
+            return data  # The agent rejects this data.
 
     def _report_failure(self, failure: Mapping[str, Any]) -> None:
         event = {"event": "failed", "rank": self._number, **failure}
@@ -192,7 +242,7 @@ class Rank:
             self._report.put(fitted({**event, "reported": True}, ATOMIC, "[stepset] %s\n"))
 
     def _turn(self, timeout: float) -> None:
-        """Handles output and signals once; ends the rank if its launcher or its agent has ended."""
+        """Handles output and signals once. Stops the rank if its launcher or its agent has terminated."""
         self._out.flush()
         if self._out.waits_for_reader:
             timeout = min(timeout, 0.001)
@@ -212,7 +262,7 @@ class Rank:
             os._exit(128 + signal.SIGKILL)
 
     def _on_signal(self, number: int) -> None:
-        """Forwards a signal; only the first of several stop signals, which may come from launcher and agent."""
+        """Forwards a signal. Only the first stop signal is forwarded, as both launcher and agent may send one."""
         if self._by_mpirun and number == STOP_BY_MPIRUN:
             number = signal.SIGTERM
         if number in STOP_SIGNALS:
@@ -223,7 +273,7 @@ class Rank:
             forward_signal(self._pid, number)
 
     def _orphaned(self) -> bool:
-        """Returns whether the launcher or the agent has ended."""
+        """Returns whether the launcher or the agent has terminated."""
         return os.getppid() != self._parent or self._out.broken or is_ready(self._out.fd, 0)
 
     def _flush(self) -> None:
@@ -234,7 +284,7 @@ class Rank:
         while self._report and self._report.pending and not self._report.broken and time.monotonic() < deadline:
             self._report.flush()
             time.sleep(0.001)
-        # Wait until the launcher has read the last lines: it may end as soon as this process ends.
+        # Waits until the launcher has read the last lines. It may exit as soon as this process exits.
         last = self._report or self._out
         while (last.waits_for_reader or (last is not self._out and last.unread)) and time.monotonic() <= deadline:
             time.sleep(0.001)
@@ -257,7 +307,7 @@ class Rank:
             self._out.put(self._lines.feed(data))
 
     def _ended(self) -> bool:
-        """Returns whether the program has ended; leaves it a zombie, so that its pid is not used again."""
+        """Returns whether the program has terminated. It stays a zombie, so its pid is not used again."""
         if hasattr(os, "waitid"):
             return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         pid, status = os.waitpid(self._pid, os.WNOHANG)  # macOS

@@ -16,7 +16,7 @@ from stepset.agent.signals import LIFELINE_GRACE, descendants, kill, kill_group,
 
 
 class Request:
-    """A command that an `rsh` requested; the connection closes when that `rsh` ends."""
+    """A command that an `rsh` process requested. The connection closes when the `rsh` process terminates."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -27,7 +27,7 @@ class Request:
 
 
 class Server:
-    """Runs commands for `rsh`, with the environment of this pod and the standard input and outputs of the `rsh`.
+    """Runs commands for `rsh`. They get the environment of this pod, and the standard streams of the `rsh` process.
 
     Raises:
         AgentError: the server cannot listen on the Unix socket `path`.
@@ -45,7 +45,7 @@ class Server:
             with IF_POSSIBLE:
                 os.unlink(path)
             with UnixPath(path) as address:
-                before = os.umask(0o177)  # the umask restricts the socket to this user
+                before = os.umask(0o177)  # With this umask, only this user can connect to the socket.
                 try:
                     self._listener.bind(address)
                 finally:
@@ -61,14 +61,14 @@ class Server:
         return [request.kill_at for request in self.running.values() if request.kill_at]
 
     def act_on_deadlines(self, at: float) -> None:
-        """Kills the commands that should have ended by time `at` of the monotonic clock."""
+        """Kills the commands whose deadline has passed at time `at` of the monotonic clock."""
         for request in self.running.values():
             if request.kill_at and at >= request.kill_at:
                 request.kill_at = 0.0
                 kill([*descendants(request.pid), request.pid])
 
     def stop(self, number: int) -> None:
-        """Stops accepting commands and sends a signal to those that run."""
+        """Stops accepting commands, and sends a signal to the running commands."""
         self._stopping = True
         self._loop.forget(self._listener.fileno())
         self._listener.close()
@@ -76,7 +76,7 @@ class Server:
             kill_group(pid, number)
 
     def on_exit(self, pid: int, status: int) -> None:
-        """Sends the exit code of a command that has ended to its `rsh`; ignores other processes."""
+        """Sends the exit code of a terminated command to its `rsh` process. Ignores all other processes."""
         request = self.running.pop(pid, None)
         if request is None:
             return
@@ -93,7 +93,7 @@ class Server:
             self._loop.watch(connection.fileno(), lambda: self._receive(request))
 
     def _receive(self, request: Request) -> None:
-        """Reads more of a request; starts its command when it is complete."""
+        """Reads the next part of a request. When the request is complete, starts its command."""
         data = b""
         try:
             data, extra, _, _ = request.connection.recvmsg(READ_SIZE, socket.CMSG_SPACE(3 * 4))
@@ -115,7 +115,7 @@ class Server:
                 os.close(fd)
 
     def _on_hang_up(self, request: Request) -> None:
-        """Stops the command of an `rsh` that has ended."""
+        """Stops the command of an `rsh` process that has terminated."""
         self._loop.forget(request.connection.fileno())
         if request.pid in self.running:
             kill_group(request.pid, signal.SIGTERM)
@@ -125,7 +125,7 @@ class Server:
 
 
 class UnixPath:
-    """The address of a Unix socket whose path may exceed the limit of such an address, about 100 bytes."""
+    """The address of a Unix socket. Its path may be longer than the limit for addresses, which is about 100 bytes."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -144,11 +144,11 @@ class UnixPath:
 
 
 def run_rsh(directory: str, host: str, words: Sequence[str]) -> NoReturn:
-    """Runs a command in the pod that serves as `host`; ends with its exit code, or with 255 as ssh does.
+    """Runs a command in the pod with the name `host`. Exits with its exit code, or with 255 after an error, like ssh.
 
     Args:
-        directory: contains a socket named `host`.
-        words: the command; as with ssh, the words become one line for a shell.
+        directory: the directory that contains a socket with the name `host`.
+        words: the words of the command. As with ssh, they become one line for a shell.
     """
     path = os.path.join(directory, host)
     connection = socket.socket(socket.AF_UNIX)

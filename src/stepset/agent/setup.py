@@ -1,4 +1,4 @@
-"""The preparation of a pod before its command starts: directories, the FIFO for ranks, files, the job's code."""
+"""Prepares a pod before its command starts: the directories, the FIFO for ranks, the files and the job's code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stepset.agent.loop import widen, write_file
 
 
 def create_fifo(config: Config, env: Mapping[str, str]) -> int:
-    """Creates the directories of the agent and of the result, and the FIFO for lines of ranks; opens the FIFO.
+    """Creates the directories of the agent and of the result. Creates and opens the FIFO for the lines of ranks.
 
     Raises:
-        AgentError: one of them cannot be created.
+        AgentError: a directory or the FIFO cannot be created.
     """
     result_file = env.get("STEPSET_RESULT_FILE", "")
     try:
@@ -23,7 +23,7 @@ def create_fifo(config: Config, env: Mapping[str, str]) -> int:
         path = os.path.join(config.dir, "out")
         remove(path)
         os.mkfifo(path, 0o600)
-        # Opened for writing too: otherwise the FIFO would be at its end whenever no rank has it open.
+        # The FIFO is also opened for writing. Otherwise, a read would return end-of-file while no rank has it open.
         fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         if result_file:
             os.makedirs(os.path.dirname(result_file) or ".", exist_ok=True)
@@ -41,8 +41,8 @@ def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:
         first: whether this is the first pod, which also removes files outside the agent's directory.
 
     Raises:
-        AgentError: a file cannot be copied, or its entry is invalid; the code cannot be unpacked; the working directory
-            does not exist.
+        AgentError: a file cannot be copied, the entry of a file is invalid, the code cannot be unpacked, or the working
+            directory does not exist.
     """
     if first:
         remove(env.get("STEPSET_RESULT_FILE", ""))
@@ -69,7 +69,7 @@ def remove(path: str) -> None:
 
 
 def copy_files(files: Iterable[Mapping[str, str]]) -> None:
-    """Copies files, and sets the modes that programs such as ssh require; an entry's `prefix` precedes the content."""
+    """Copies files, and sets the modes that programs such as ssh require. An entry's `prefix` precedes the content."""
     for entry in files:
         try:
             source, path, mode = entry["source"], os.path.expanduser(entry["path"]), int(entry.get("mode", "0644"), 8)
@@ -96,7 +96,7 @@ def unpack(archive: str, directory: str) -> None:
         with tarfile.open(archive, "r:gz") as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(directory, filter="data")
-            else:  # a Python without the filter, such as Debian 12's
+            else:  # Some versions of Python, for example the version in Debian 12, do not have the filter.
                 for member in tar.getmembers():
                     if leads_outside(member):
                         raise tarfile.TarError(f"{member.name} leads outside the directory")
@@ -106,7 +106,7 @@ def unpack(archive: str, directory: str) -> None:
 
 
 def leads_outside(member: Any) -> bool:
-    """Returns whether a tarfile.TarInfo, or the target of its link, is outside the directory it is unpacked to."""
+    """Returns whether the path of a tarfile.TarInfo, or its link's target, is outside the target directory."""
     places = [member.name]
     if member.issym():
         places.append(os.path.join(os.path.dirname(member.name), member.linkname))

@@ -1,4 +1,4 @@
-"""The signals that the agent handles, and functions that send signals to processes, groups and descendants."""
+"""The signals that the agent handles, and functions that send signals to processes, their groups and descendants."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import signal as signal
 else:
     try:
-        import _signal as signal  # `signal` wraps these in enums: 8 ms more at the start of every rank
+        import _signal as signal  # The module `signal` creates enums, which takes 8 ms in every rank.
     except ImportError:
         import signal
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 USER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 HANDLED_SIGNALS = (*STOP_SIGNALS, *USER_SIGNALS, signal.SIGCHLD)
-# Sent to mpirun to stop its ranks. On SIGTERM, Open MPI would kill them after 2 s, while they may still be saving;
-# mpirun forwards SIGUSR1 to the ranks and keeps waiting (Open MPI 4.1.4, MPICH 4.0.2, tested).
+# The signal that stops the ranks of mpirun. If Open MPI gets SIGTERM, it kills the ranks 2 s later, even if they are
+# saving. mpirun forwards SIGUSR1 to the ranks and continues to wait (Open MPI 4.1.4, MPICH 4.0.2, tested).
 STOP_BY_MPIRUN = signal.SIGUSR1
 
 LIFELINE_GRACE = 2.0  # seconds between SIGTERM and SIGKILL when the process that started the agent has ended
@@ -30,10 +30,10 @@ _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 
 def forward_signal(pid: int, number: int) -> bool:
-    """Sends a signal to a command; to its whole process group if the command is a shell.
+    """Sends a signal to a command, or to its process group if the command is a shell. Returns whether it is a shell.
 
-    A shell does not forward signals. Other programs do it themselves where needed: a signal to the data loaders of a
-    training script would make the script fail while it writes its checkpoint. Returns whether the group received it.
+    A shell does not forward signals. Other programs forward signals themselves if needed. If the data loaders of a
+    training script got the signal, the script would fail while it writes its checkpoint.
     """
     try:
         shell = os.path.basename(os.readlink(f"/proc/{pid}/exe")) in _SHELLS
@@ -69,7 +69,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Returns all living processes below `root` in the process tree; none without /proc."""
+    """Returns all running descendants of the process `root`. Without /proc, the result is empty."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
@@ -81,7 +81,7 @@ def descendants(root: int) -> list[int]:
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b") ")[2].split()[:2]
-        except (OSError, ValueError):  # the process has just ended
+        except (OSError, ValueError):  # The process has just terminated.
             continue
         if state not in (b"Z", b"X"):
             children.setdefault(int(parent), []).append(int(name))

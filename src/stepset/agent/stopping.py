@@ -1,4 +1,4 @@
-"""Stopping a pod: which signal is sent to which process, and when the processes that are left are killed."""
+"""Stops the processes of a pod. Decides which process gets which signal, and when remaining processes are killed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stepset.agent.config import Config
 from stepset.agent.events import RankEvents
 from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
 
-SHORT_GRACE = 2.0  # seconds for which other ranks may continue after a failure, and a launcher after its ranks ended
+SHORT_GRACE = 2.0  # seconds between a failure and the stop, and between the end of a launcher's ranks and SIGKILL
 
 
 class Stopping:
-    """When and how the processes of a pod are stopped.
+    """Stops the processes of a pod.
 
-    `requested` is the signal that requested the stop (0: none), `started_at` is when the agent began to stop the
-    processes, in seconds since the epoch (0: not yet).
+    `requested` is the signal that requested the stop, or 0. `started_at` is the time at which the agent began to stop
+    the processes, in seconds since the epoch, or 0 if the agent has not begun.
     """
 
     def __init__(self, config: Config, children: Children, ranks: RankEvents) -> None:
@@ -25,12 +25,12 @@ class Stopping:
         self._config = config
         self._children = children
         self._ranks = ranks
-        self._held_back = 0  # the signal that the command gets when its ranks have ended
+        self._held_back = 0  # The signal that the command gets after its ranks have terminated.
         self._stop_at = 0.0
         self._kill_at = 0.0
 
     def request(self, number: int) -> None:
-        """Handles a stop signal: the first starts stopping, the second kills at once."""
+        """Handles a stop signal. The first signal starts the stop, and the second signal kills all processes."""
         if self.requested:
             self._kill_at = time.monotonic()
         else:
@@ -52,17 +52,17 @@ class Stopping:
         if self._config.launcher or not self._ranks.running:
             self._children.forward(STOP_BY_MPIRUN if self._config.launcher and self._config.mpi else number)
         else:
-            # A node of an MPI run: sshd, orted and others would not give the ranks time to save.
+            # A node of an MPI run sends the signal only to its ranks. sshd and orted would not let the ranks save.
             for wrapper in self._ranks.running.values():
                 forward_signal(wrapper, number)
             self._held_back = number
 
     def deadlines(self) -> list[float]:
-        """Returns when something is due, as times of the monotonic clock."""
+        """Returns the times of the monotonic clock at which `act_on_deadlines` must be called."""
         return [at for at in (self._kill_at, self._stop_at) if at]
 
     def kill_is_due(self) -> bool:
-        """Returns whether the time until SIGKILL is over."""
+        """Returns whether the time for SIGKILL has passed."""
         return bool(self._kill_at) and time.monotonic() >= self._kill_at
 
     def act_on_deadlines(self, at: float) -> None:
@@ -74,7 +74,7 @@ class Stopping:
             number, self._held_back = self._held_back, 0
             self._children.forward(number)
         if self._kill_at and self._all_ranks_ended():
-            # torchrun waits 300 s for ranks of other nodes and ignores signals meanwhile (2.15, tested).
+            # torchrun waits 300 s for ranks of other nodes, and ignores signals during this time (2.15, tested).
             self._kill_at = min(self._kill_at, at + SHORT_GRACE)
         if self._kill_at and at >= self._kill_at:
             self._kill_at = 0.0
@@ -82,6 +82,6 @@ class Stopping:
             self._children.kill_all()
 
     def _all_ranks_ended(self) -> bool:
-        """Returns whether all ranks that a launcher started here have ended, so that nothing is left to save."""
+        """Returns whether all ranks that a launcher started here have terminated. If so, none needs more time."""
         config = self._config
         return bool(config.launcher and not config.mpi and self._ranks.seen and not self._ranks.running)

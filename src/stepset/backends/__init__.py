@@ -1,4 +1,4 @@
-"""The backends: processes on this machine, or Kubernetes; `backend_of` selects one by name."""
+"""The backends that run jobs, on this machine or on Kubernetes. `backend_of` returns a backend by its name."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from stepset.errors import BadInputError
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend, ClusterOptions
+    from stepset.backends.option_names import Interface
 
 BACKENDS = ("local", "kubernetes")
 
 
-def backend_of(name: str, cluster: ClusterOptions | None = None) -> Backend:
-    """Returns the backend `name`; sends no request. Raises BadInputError for an unknown name."""
+def backend_of(name: str, cluster: ClusterOptions | None = None, interface: Interface = "python") -> Backend:
+    """Returns the backend with this name. Sends no request to a cluster.
+
+    `interface` determines the names of options and of commands in error messages.
+
+    Raises:
+        BadInputError: the name is unknown, or cluster options are given for a backend other than `kubernetes`.
+    """
     if name == "local":
+        from stepset.backends.base import ClusterOptions
         from stepset.backends.local import LocalBackend
 
-        return LocalBackend()
+        if cluster not in (None, ClusterOptions()):
+            raise BadInputError("cluster: requires backend='kubernetes'; give that backend, or leave cluster out")
+        return LocalBackend(interface=interface)
     if name == "kubernetes":
         from stepset.backends.kubernetes import kubernetes_backend
 
-        return kubernetes_backend(cluster)
+        return kubernetes_backend(cluster, interface)
     raise BadInputError(f"backend: {name!r} is not known; use one of {', '.join(BACKENDS)}")

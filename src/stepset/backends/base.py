@@ -1,57 +1,80 @@
-"""The protocols of backends, run handles and listeners, and the arguments of a run."""
+"""The protocols of backends, run handles and listeners, and the dataclasses for their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import LogLine, RunStatus
 
-if TYPE_CHECKING:  # reading a run's state should not import the job's model
+if TYPE_CHECKING:  # code that only reads the state of a run should not import the model of a job
+    from stepset.backends.orphan_policy import OrphanStop
     from stepset.backends.prune import PruneRule
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
     from stepset.watch.lines import OpenLine
+    from stepset.watch.live_lines import LiveLine
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run of a job.
+    """The request to start one run of a job.
 
     Args:
+        job: the job to run.
         sources: the content of the job's script or code.
-        name: the run's name; default: derived from the job's.
-        attempt: the number of gang restarts before this run, if it continues an earlier run; default: 0.
-        owner: a hash that identifies the caller; a caller that retries finds its run again by this hash. Default: none.
-        owned_by: an ownerReference of the run's objects, which Kubernetes deletes with their owner; default: none.
-        stdin: a descriptor whose content a local mpirun forwards to rank 0; default: ranks have no standard input.
+        name: the name of the run. Default: a name that is derived from the name of the job.
+        attempt: the number of restarts of the whole gang before this run, if the run continues an earlier run.
+            Default: 0.
+        continues: the name of the earlier local run that this run continues. Default: none.
+        function_file: the path of the file that defines the job's Python function. A local run stores this path.
+            Default: unknown.
+        owner: a hash that identifies the caller. When a caller retries, it finds its run by this hash. Default: none.
+        owned_by: an ownerReference of the run's Kubernetes objects. Kubernetes deletes the objects together with the
+            owner. Default: none.
+        stdin: a file descriptor. A local mpirun forwards the content of the file to rank 0. Default: the ranks have no
+            standard input.
+        notes: notes of the caller. The first status of the run already contains these notes. Default: none.
+        orphan: how a run on a cluster is stopped after the owner of the run has ended for good. Default: the run
+            continues.
+        stopping: a function that returns whether to cancel the start of the run. A local run calls the function while
+            it installs the requirements. If the function returns True, the run stops the installation and raises
+            RunStoppedError. Default: the start is not cancelled.
     """
 
     job: TrainingJob
     sources: Sources
     name: str | None = None
     attempt: int = 0
+    continues: str = ""
+    function_file: str = ""
     owner: str | None = None
     owned_by: Mapping[str, Any] | None = None
     stdin: int | None = None
+    notes: tuple[str, ...] = ()
+    orphan: OrphanStop | None = None
+    stopping: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """The cluster, the namespace of the runs, and the time limits of a run's start.
+    """The cluster, the namespace of the runs, and the time limits for the start of a run.
 
     Args:
-        kubeconfig: a file; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
-        context: a context of the kubeconfig; default: its current one.
-        namespace: the namespace of the runs; default: the context's.
-        target: the kind of workload: jobset, trainjob, statefulset, job or volcano; default: jobset for new runs, and
-            every kind when runs are looked up.
-        sources: the sources whose log lines are read, such as `rank 0`; default: all.
-        admission_timeout: seconds a run may wait in a queue; default: no limit.
-        startup_timeout: seconds from admission until all pods run, and again after each restart; None: no limit;
-            default: 30 minutes.
+        kubeconfig: the path of a kubeconfig file. Default: the files that KUBECONFIG lists. If KUBECONFIG is not set,
+            the default is ~/.kube/config. If this file does not exist, the default is the pod's service account.
+        context: the name of a context in the kubeconfig. Default: the current context.
+        namespace: the namespace of the runs. Default: the namespace of the context.
+        target: the kind of workload: jobset, trainjob, statefulset, job or volcano. Default: jobset for new runs, and
+            all kinds for existing runs.
+        sources: the sources whose log lines `run` reads, such as `rank 0`. Default: all sources.
+        admission_timeout: the number of seconds for which a run may wait in a queue. Only `run` uses this limit.
+            Default: no limit.
+        startup_timeout: the number of seconds within which all pods of a run must be running. The timer starts when the
+            run is admitted, and starts again at each restart. Only `run` uses this limit. None means no limit. Default:
+            30 minutes.
     """
 
     kubeconfig: str | None = None
@@ -65,14 +88,14 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class LogSelection:
-    """The lines of a run's log to read.
+    """Which lines of a run's log to read.
 
     Args:
-        sources: the sources of the lines, such as `rank 0`; None: all.
-        since: the time of the first line, in seconds since the epoch; None: the run's first line.
-        tail: how many of the existing lines to read, counted from the end of the log; None: all.
-        previous: whether to read the lines of the attempt before the current one instead of all attempts.
-        follow: whether to continue until the run is over.
+        sources: the sources of the lines, such as `rank 0`. None selects all sources.
+        since: the earliest time of a line, in seconds since the epoch. None selects lines of any time.
+        tail: the number of existing lines to read, counted from the end of the log. None selects all lines.
+        previous: whether to read only the lines of the attempt before the current one. False selects all attempts.
+        follow: whether to read new lines until the run has finished.
     """
 
     sources: frozenset[str] | None = None
@@ -81,19 +104,27 @@ class LogSelection:
     previous: bool = False
     follow: bool = False
 
+    @property
+    def without_times(self) -> bool:
+        """Whether the lines can be selected without reading their times or counting the lines.
+
+        Such a selection is faster.
+        """
+        return self.tail is None and self.since is None and not self.previous
+
 
 TimedRow = tuple[float, bytes]
-"""When a line was printed, in seconds since the epoch, and the line as `[source] text`."""
+"""The time at which a line was printed, in seconds since the epoch, and the line in the form `[source] text`."""
 
 
 class RunListener(Protocol):
-    """Receives the lines and states of a run, in the run's thread; its methods must not block for long."""
+    """Receives the lines and states of a run. The run's thread calls the methods, so they must not block for long."""
 
     def on_line(self, line: LogLine) -> None:
-        """Receives each line that a rank printed, except progress lines."""
+        """Receives a line that a rank printed. Lines that report progress are omitted."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Receives the state after each change of phase, ranks, progress, result or failure."""
+        """Receives the status each time the phase, a rank, the progress, the result or the failure changes."""
 
 
 @runtime_checkable
@@ -101,75 +132,131 @@ class OpenLineListener(RunListener, Protocol):
     """A listener that also receives the states of incomplete lines, such as progress bars."""
 
     def on_open_line(self, line: OpenLine) -> None:
-        """Receives what an incomplete line currently shows, at most once a second for each source."""
+        """Receives the current text of an incomplete line. Called at most once a second for each source."""
 
 
 class RunHandle(Protocol):
-    """A run that was started by this process."""
+    """A run that this process started."""
 
     @property
     def name(self) -> str: ...
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over; returns the final status."""
+        """Blocks until the run has finished, and returns the final status."""
 
-    def cancel(self) -> None:
-        """Stops the run with its grace period; a second call kills it. Safe in any thread and in signal handlers."""
+    def cancel(self, *, reason: str = "") -> None:
+        """Stops the run with its grace period. A second call kills the run.
+
+        Can be called in any thread and in signal handlers.
+
+        Args:
+            reason: why the run is stopped. A local run states the reason in the message of its failure.
+        """
 
 
 class Backend(Protocol):
-    """Starts runs, and finds the runs of all processes by name.
+    """Starts runs, and finds runs by name. The found runs may have been started by another process.
 
-    `name` is the name of a run, or of a job, whose newest run it selects. All methods with this parameter raise
-    RunNotFoundError if no such run exists.
+    The parameter `name` is the name of a run or of a job. For the name of a job, the newest run of the job is used. All
+    methods with this parameter raise RunNotFoundError if the run does not exist.
     """
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> RunHandle:
         """Starts a run and returns its handle.
 
-        Raises BadInputError if the job cannot run as requested, and InfrastructureError for any other failure.
+        Raises:
+            BadInputError: the job cannot run as requested.
+            InfrastructureError: any other failure.
         """
 
     def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that continues when this process ends; raises as `start`."""
+        """Creates a run that continues after this process exits. Raises the same errors as `start`."""
 
     def status(self, name: str) -> RunStatus: ...
 
     @property
     def place(self) -> str:
-        """Where the runs are, for messages: a directory, or a namespace."""
+        """The directory or the namespace that contains the runs. This text is used in messages."""
 
     def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
-        """Returns all runs, the newest first; changes nothing. On a cluster they are those of one namespace, or all."""
+        """Returns all runs, the newest first. Changes nothing.
+
+        Args:
+            all_namespaces: whether to return the runs of all namespaces of a cluster. Default: False, which returns
+                the runs of one namespace.
+        """
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
-        """Deletes the ended runs that a rule selects, and returns them, the newest first; `dry_run` only returns them.
+        """Deletes the finished runs that a rule selects, and returns these runs, the newest first.
 
-        It deletes what stepset has created for the run, never a checkpoint_dir or other files of the training code.
+        Deletes only what stepset created for the run. A checkpoint_dir and other files that the training code wrote are
+        kept. If `dry_run` is True, the method only returns the runs.
         """
 
     def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
-        """Deletes ended runs as `prune` does, and returns them; a name is that of a run, never of a job.
+        """Deletes finished runs as `prune` does, and returns these runs. The names must be names of runs, not of jobs.
 
-        Raises RunNotFoundError for another name, and BadInputError for a run that is not over; nothing is deleted then.
+        Raises:
+            RunNotFoundError: a name is not the name of a run. No run is deleted.
+            BadInputError: a run has not finished. No run is deleted.
         """
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """Yields the lines of `sources`, such as `rank 0` (None: all); `follow` continues until the run is over."""
+        """Yields the log lines of a run.
+
+        Args:
+            follow: whether to yield new lines until the run has finished.
+            sources: the sources whose lines are yielded, such as `rank 0`. None selects all sources.
+        """
+
+    def live_lines(self, name: str, sources: frozenset[str] | None) -> Iterator[Sequence[LiveLine]]:
+        """Yields blocks until the run has finished.
+
+        A block contains lines of `logs`, and states of incomplete lines.
+        """
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes the lines of `logs` as `[source] text`; does not change their bytes."""
+        """Writes the lines of `logs` in the form `[source] text`. The bytes of the lines are not changed."""
 
     def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
-        """Yields the lines that a selection names, in blocks; empty blocks while the run prints nothing.
+        """Yields blocks of the lines that a selection selects. While the run prints nothing, the blocks are empty.
 
-        Raises BadInputError if there is no previous attempt, or if the log has no times.
+        Raises:
+            BadInputError: there is no previous attempt, or the log contains no times.
         """
 
-    def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Blocks until the run is over, for at most `timeout` seconds; returns the current status."""
+    def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
+        """Returns a sentence about those logs of a run that no longer exist. Returns "" if all logs exist.
+
+        Args:
+            sources: the sources whose logs are checked, such as `rank 0`. None selects all sources.
+        """
+
+    def exec(self, name: str, source: str, command: Sequence[str]) -> int:
+        """Runs a command for a running rank, and returns the exit code of the command.
+
+        On a cluster, the command runs in the rank's container. For a local run, the command runs on this machine. The
+        command uses the standard streams of this process. The environment and the working directory of the command
+        are those of the rank.
+
+        Args:
+            source: the source of the rank's log lines, such as `rank 2`.
+
+        Raises:
+            BadInputError: the rank is not running.
+            InfrastructureError: the account has no permission to start a command.
+        """
+
+    def wait(
+        self, name: str, timeout: float | None = None, show: Callable[[RunStatus], None] | None = None
+    ) -> RunStatus:
+        """Waits until the run has finished, or until `timeout` seconds have passed. Returns the current status.
+
+        Args:
+            show: a function that receives the current status twice a second. It is called in the calling thread.
+        """
 
     def cancel(self, name: str) -> RunStatus:
-        """Requests that the run stops, and returns at once; a second request kills the run."""
+        """Asks the run to stop, and returns at once. A second call kills the run."""

@@ -1,7 +1,7 @@
-"""The command line: `stepset run`, `explain`, `validate`, `render`, `schema`, `rbac`, and the commands about runs.
+"""The command-line program `stepset`.
 
-Modules here import only typer at the top; each command imports pydantic, YAML, rich and the backends itself, so that
-`stepset --help` and completion are fast.
+`stepset --help` and completion must be fast. Therefore only small modules are imported at the top of a file. Large
+packages, such as pydantic, YAML, rich and the backends, are imported in functions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; `argv` replaces the command-line arguments of this process."""
+    """Runs one command and returns its exit code.
+
+    `argv` contains the arguments of the command; default: the command-line arguments of this process.
+    """
     handler = signal.getsignal(signal.SIGINT)
-    # Ctrl-C during the imports ends the program without a traceback, as for any other program.
+    # During the imports, use the system's default action for Ctrl-C, which terminates the process without a traceback.
     loading = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
     if loading:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -34,5 +37,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return call(command, argv)
     finally:
-        if argv is None:  # the process ends: without this, the interpreter would search all modules for garbage first
+        if argv is None:  # skip the last garbage collection, because the process exits soon
             gc.freeze()

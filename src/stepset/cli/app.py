@@ -1,22 +1,26 @@
-"""The `stepset` program: assembles the commands, and converts errors to exit codes."""
+"""Assembles the commands of the program `stepset`, and converts errors to exit codes."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import stepset
 from stepset.cli.arguments.job_args import ProgramCommand
-from stepset.cli.commands import deletion, jobs, listing, render, run, runs
+from stepset.cli.commands import deletion, doctor, failures, init, jobs, listing, render, run, runs
+from stepset.cli.commands import exec as exec_command
 from stepset.cli.output.errors import report
 from stepset.cli.output.terminal import replace_closed_streams
 from stepset.errors import StepsetError
 from stepset.exit_code import ExitCode
 
-# click's base of usage errors, found through a public subclass: typer 0.29 contains a copy of click, older ones do not.
+# The base class of click's usage errors. It is found through a public subclass, because typer 0.29 contains a copy of
+# click. Older versions of typer import the package click.
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 _EPILOG = """
@@ -32,14 +36,58 @@ _ABOUT_RUNS = (
     runs.diagnose,
     deletion.delete,
     deletion.prune,
+    failures.failures,
 )
 
 
+_OTHER_TOOLS = {
+    "describe": "status",
+    "get": "list",
+    "ps": "list",
+    "ls": "list",
+    "stop": "cancel",
+    "kill": "cancel",
+    "launch": "run",
+    "submit": "run --detach",
+    "rm": "delete",
+    "resume": "run --resume",
+    "help": "COMMAND --help",
+}
+"""Names of commands in kubectl, Docker and similar tools, and names of options -> the command of stepset."""
+
+_TYPER_ERRORS = (
+    (r"Input should be a valid (?:integer|number)\b.*|\S+ is not a valid integer", "not a whole number"),
+    (r"Input should be greater than or equal to |\S+ is not in the range x>=", "less than "),
+)
+"""Patterns for messages of typer 0.29 and click about numbers -> the text that replaces the matched part."""
+
+
+_SUMMARY = 200
+"""The maximum number of characters of the summary of a command in the list of all commands."""
+
+
+class _Program(TyperGroup):
+    """The group of all commands. An interruption raises Abort; typer would exit without a message."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the summary of each command. On a narrow terminal, a summary is wrapped, not shortened."""
+        rows = [(name, command.get_short_help_str(_SUMMARY)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Abort from error
+
+
 def build() -> Any:
-    """Returns the program with all its commands, as click's command."""
+    """Returns a command object of click that contains all commands of the program."""
     app = typer.Typer(
         name="stepset",
-        rich_markup_mode=None,  # with it, --help would import rich
+        cls=_Program,
+        rich_markup_mode=None,  # otherwise --help would import rich
         pretty_exceptions_enable=False,
         no_args_is_help=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -48,6 +96,9 @@ def build() -> Any:
     app.callback(invoke_without_command=True)(_main_options)
     for command in (run.run, jobs.explain, jobs.validate, render.render):
         app.command(cls=ProgramCommand)(command)
+    app.command("exec", cls=ProgramCommand)(exec_command.exec_)
+    app.command()(doctor.doctor)
+    app.command()(init.init)
     app.command()(jobs.schema)
     app.command()(render.rbac)
     for command in _ABOUT_RUNS:
@@ -67,10 +118,10 @@ def _main_options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A distributed training run as one command.
+    """Run a distributed training job with one command.
 
     \b
-    Run a script as 2 nodes with 2 processes each, on this machine:
+    Run a script with 2 nodes and 2 processes per node on this machine:
       stepset run train.py --nodes 2 --procs-per-node 2 -- --epochs 3
     Show the variables of every pod, and why they are set:
       stepset explain train.py --nodes 2
@@ -83,7 +134,7 @@ def _main_options(
 
 
 def call(command: Any, argv: Sequence[str] | None = None) -> int:
-    """Runs one command of the program, as `stepset.cli.main` does."""
+    """Runs one command and returns its exit code. Reports errors on stderr."""
     replace_closed_streams()
     try:
         code = command.main(args=None if argv is None else list(argv), prog_name="stepset", standalone_mode=False)
@@ -96,14 +147,25 @@ def call(command: Any, argv: Sequence[str] | None = None) -> int:
         return report(error, f"{place}{error.strerror or error}", ExitCode.INFRASTRUCTURE)
     except (KeyboardInterrupt, typer.Abort) as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED)
+    except RuntimeError as error:
+        # Before version 3.12, Python converts a KeyboardInterrupt in `__set_name__`, for example while a module is
+        # imported, into a RuntimeError (python/cpython#77757).
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        return report(error, "interrupted", ExitCode.INTERRUPTED)
     return int(code or 0)
 
 
 def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
-    """A usage error in one line that names the matching help."""
+    """Returns the message of a usage error in one line. The message contains the command that shows the help."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    # Not every usage error has a reference to its command.
+    for pattern, text in _TYPER_ERRORS:
+        message = re.sub(pattern, text, message)
+    # Find the command by its name, because some usage errors contain no reference to the command.
     used = command.commands.get(words[0]) if words else None
     unknown_option = hasattr(error, "possibilities")
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
+    if words and words[0] in _OTHER_TOOLS and message.startswith("No such command"):
+        message = f"No such command {words[0]!r}; use 'stepset {_OTHER_TOOLS[words[0]]}'"
+    hint = "; 'stepset list' shows the names of runs" if message == "Missing argument 'NAME'" else hint
     return f"{message}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"

@@ -1,11 +1,17 @@
-"""Creates the LaunchPlan of a TrainingJob: one module per framework. Pure: no I/O, no clock, no randomness."""
+"""Creates the `LaunchPlan` of a `TrainingJob`. There is one module for each framework.
+
+The functions of this package perform no I/O. They use neither the clock nor random numbers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from stepset.errors import BadInputError
 from stepset.frameworks import deepspeed, jax, mlx, mpi, plain, torch, torchtune, xgboost
 from stepset.frameworks.common import uses_agent
+from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
+from stepset.frameworks.rank_starters import notes_on_ranks
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MLX, MPI
@@ -22,9 +28,18 @@ _PLANNERS = {
 
 
 def make_plan(job: TrainingJob) -> LaunchPlan:
-    """Returns the plan of a job; raises BadInputError if the framework does not support the job."""
+    """Returns the plan of a job.
+
+    Raises BadInputError if the framework does not support the job. Also raises BadInputError if the command contains a
+    launcher with an option that contradicts the job. A command that may not start the ranks of the job gets a note.
+    """
     plan = _planned(job)
-    return plan if uses_agent(job) else replace(plan, notes=(*plan.notes, _without_agent(job)))
+    if problems := check_launcher_flags(job, plan):
+        raise BadInputError(*problems)
+    notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan)]
+    if not uses_agent(job):
+        notes = [*notes, _without_agent(job)]
+    return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
 
 def _without_agent(job: TrainingJob) -> str:

@@ -1,10 +1,12 @@
-"""Functions that several frameworks share: the job's program, its identity, the node group, the roles."""
+"""Functions that several frameworks use.
+
+The functions create the program, the STEPSET_* variables, the pod group of the nodes and the pod groups of the roles.
+"""
 
 from __future__ import annotations
 
-import posixpath
-
 from stepset.errors import BadInputError
+from stepset.plan import launchers
 from stepset.plan.code import FUNCTION_FILE, script_in_code
 from stepset.plan.env import ALWAYS_RESERVED, job_entries, merge_env
 from stepset.plan.model import (
@@ -27,20 +29,24 @@ from stepset.spec.resources import cpu_count
 from stepset.spec.template import node_env_names
 
 MASTER = "master"
-"""Name of the rendezvous port, on `MASTER_HOST`."""
+"""The name of the rendezvous port."""
 MASTER_HOST = PodHost(NODE, 0)
-"""Host of the rendezvous."""
+"""The host of the rendezvous. This is pod 0 of the nodes."""
+MAX_HOST_LINES = 100_000
+"""The maximum number of lines of a host file.
+
+A larger file would exceed the limit of a ConfigMap, which is 1 MiB.
+"""
 # Entries that are equal in all jobs.
 _RUN = EnvEntry("STEPSET_RUN", text(RunName()), "the run's name")
 _NODE_RANK = EnvEntry("STEPSET_NODE_RANK", text(NodeRank()), "index of the pod in its group")
 _ATTEMPT = EnvEntry("STEPSET_ATTEMPT", text(Attempt()), "gang restarts so far")
 _RESULT_FILE = EnvEntry("STEPSET_RESULT_FILE", text(ResultFile()), "file for the result of rank 0")
 _PYTHON = text("python3")
-_PYTHON_PROGRAMS = ("python", "torchrun", "deepspeed", "tune", "accelerate", "mpirun", "mpiexec", "mlx")
 
 
 def program(job: TrainingJob) -> tuple[Text, ...]:
-    """The command that one rank runs, without the job's args."""
+    """Returns the command of a rank, without the job's `args`."""
     if job.command is not None:
         return texts(job.command)
     if job.module is not None:
@@ -50,10 +56,11 @@ def program(job: TrainingJob) -> tuple[Text, ...]:
 
 
 def count_processes(job: TrainingJob, without_accelerator: int | None = None) -> int:
-    """Returns the number of processes of a node.
+    """Returns the number of processes that run on each node.
 
     Args:
-        without_accelerator: the number for `auto` on a node without an accelerator; default: the CPUs of the node.
+        without_accelerator: the number of processes if `procs_per_node` is `auto` and the node has no accelerator. By
+            default, this is the number of CPUs of the node.
     """
     processes = _processes(job, without_accelerator)
     if processes > MAX_PROCESSES:
@@ -64,6 +71,21 @@ def count_processes(job: TrainingJob, without_accelerator: int | None = None) ->
     return processes
 
 
+def check_host_lines(job: TrainingJob, per_node: int = 1) -> None:
+    """Raises BadInputError if the host file of a job would not fit into a ConfigMap.
+
+    Callers must call this function before they create the lines of the host file.
+
+    Args:
+        per_node: the number of lines for each node.
+    """
+    if job.num_nodes * per_node > MAX_HOST_LINES:
+        raise BadInputError(
+            f"num_nodes: {job.num_nodes} nodes need a host file of more than 1 MiB, which a ConfigMap cannot hold;"
+            " lower it"
+        )
+
+
 def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
     procs = job.procs_per_node
     if isinstance(procs, int):
@@ -72,6 +94,11 @@ def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
         return cpu_count(job.node_resources())
     devices = counted_devices(job)
     if not devices.processes and procs == "gpu":
+        if devices.unknown:
+            raise BadInputError(
+                f"procs_per_node: gpu, but it is unknown whether {', '.join(devices.unknown)} is an accelerator; give"
+                " procs_per_node as a number"
+            )
         raise BadInputError("procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1")
     if not devices.processes:
         return cpu_count(job.node_resources()) if without_accelerator is None else without_accelerator
@@ -79,7 +106,10 @@ def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
 
 
 def counted_devices(job: TrainingJob) -> Devices:
-    """Returns the accelerators of a node; BadInputError if the number of processes does not follow from them."""
+    """Returns the accelerators of a node.
+
+    Raises BadInputError if the number of processes cannot be determined from the accelerators.
+    """
     devices = node_devices(job)
     if devices.problem:
         raise BadInputError(f"procs_per_node: {job.procs_per_node} cannot count the processes: {devices.problem}")
@@ -87,10 +117,13 @@ def counted_devices(job: TrainingJob) -> Devices:
 
 
 def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, ...]:
-    """Returns notes if a node does not run one process for each requested device, or the code must select its device.
+    """Returns notes about the devices of a node.
+
+    There is a note if the number of processes may differ from the number of requested devices, or if resources that are
+    not counted may be devices. There is also a note if the training code must select a MIG device in each process.
 
     Args:
-        selects_mig: whether each process gets a MIG device of its own from the agent.
+        selects_mig: whether the agent assigns a MIG device to each process.
     """
     if isinstance(job.procs_per_node, int) or job.procs_per_node == "cpu":
         return ()
@@ -103,25 +136,38 @@ def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, .
             f"procs_per_node: {devices.rule}; a CUDA process uses one MIG device, so the training code must set"
             " CUDA_VISIBLE_DEVICES in each rank to the entry of NVIDIA_VISIBLE_DEVICES with the index LOCAL_RANK"
         )
+    if devices.unknown:
+        notes.append(
+            f"procs_per_node: not counted: {', '.join(devices.unknown)}; if these are accelerators, give"
+            " procs_per_node as a number"
+        )
     if devices.ignored:
         notes.append(f"procs_per_node: {devices.rule}; not counted: {', '.join(devices.ignored)}")
     return tuple(notes)
 
 
 def needs_python(job: TrainingJob) -> bool:
-    """Whether the job itself needs Python in the image, so that the agent can rely on it."""
+    """Returns whether the job needs Python in the image. If so, the agent can use this Python."""
     if job.command is None:
         return True
-    return posixpath.basename(job.command[0]).startswith(_PYTHON_PROGRAMS)
+    return launchers.needs_python(job.command[0])
 
 
 def uses_agent(job: TrainingJob) -> bool:
-    """Whether the agent wraps the command: as the job specifies; for `auto`, if the job needs Python in the image."""
+    """Returns whether the agent wraps the command.
+
+    The job's field `agent` decides this. If the field is `auto`, the agent wraps the command if the job needs Python in
+    the image.
+    """
     return needs_python(job) if job.agent == "auto" else bool(job.agent)
 
 
 def identity_env(job: TrainingJob, agent: bool) -> tuple[EnvEntry, ...]:
-    """The STEPSET_* variables of a pod of the world."""
+    """Returns the STEPSET_* variables of the pods that take part in the training.
+
+    Args:
+        agent: whether the agent wraps the command.
+    """
     entries = [
         EnvEntry("STEPSET_JOB", text(job.name), "the job's name"),
         _RUN,
@@ -137,7 +183,7 @@ def identity_env(job: TrainingJob, agent: bool) -> tuple[EnvEntry, ...]:
 
 
 def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
-    """Returns the groups of the roles, which get no training environment, only their own variables."""
+    """Returns the pod groups of the roles. The pods of a role get only the variables that the role defines."""
     return tuple(
         PodGroup(
             name=role.name,
@@ -148,14 +194,19 @@ def role_groups(job: TrainingJob) -> tuple[PodGroup, ...]:
             env=job_entries(role.env),
             resources=role.resources,
             image=role.image or job.image,
-            start_after=tuple(StartAfter(name, "Complete") for name in role.after),
+            start_after=tuple(StartAfter(name, "Complete") for name in dict.fromkeys(role.after)),
+            role=role,
         )
         for role in job.roles
     )
 
 
 def before_world(job: TrainingJob) -> tuple[StartAfter, ...]:
-    """The roles with `before: true` for which no other such role waits: when these have completed, all have."""
+    """Returns the roles that must complete before the training starts.
+
+    If a returned role waits for another role, the other role is not returned, because the other role
+    completes earlier.
+    """
     waited_for = {name for role in job.roles if role.before for name in role.after}
     return tuple(StartAfter(role.name, "Complete") for role in job.roles if role.before and role.name not in waited_for)
 
@@ -172,19 +223,25 @@ def node_group(
     launcher_restarts: bool = False,
     ports: tuple[str, ...] = (MASTER,),
 ) -> PodGroup:
-    """Returns the pods of the world, each running `command` with the framework's `env`.
+    """Returns the group of the pods that train. Each pod runs `command` with the variables `env`.
 
     Args:
-        command: the command of a pod without the agent.
-        reserved: further names that the job may set only with override.
-        processes: copies of the command that the agent starts in each pod.
+        env: the variables that the framework sets.
+        command: the command of a pod. It does not include the agent, which starts the command.
+        reserved: names of further variables that the job may set only with `override: true`.
+        processes: the number of copies of the command that the agent starts in each pod.
+        wrap: how the agent wraps the ranks that a launcher starts.
+        world_size: the required number of ranks. None if the number may vary.
+        launcher_restarts: whether the launcher restarts failed ranks.
+        ports: the names of the ports on which the pods listen.
     """
     agent = uses_agent(job)
     if not agent:
         _check_runs_without_agent(job, env, processes)
     merged = group_env(job, (*identity_env(job, agent), *env), reserved)
     settings = AgentSettings(
-        # Pods without a port need no peers and must not wait for them: the name of an ended pod does not resolve.
+        # Pods without a port do not connect to each other. Such pods must not wait for each other, because the host
+        # name of a pod no longer resolves after the pod has finished.
         wait_for=(NODE,) if job.num_nodes > 1 and ports else (),
         peer_timeout=job.network.peer_timeout,
         processes=processes,
@@ -208,7 +265,14 @@ def node_group(
 
 
 def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str, ...] = ()) -> tuple[EnvEntry, ...]:
-    """Returns stepset's variables, then the job's; BadInputError if the job or its template sets a reserved name."""
+    """Returns the variables of a pod group. stepset's variables precede the variables of the job.
+
+    Raises BadInputError if the job or its pod template sets a reserved variable.
+
+    Args:
+        ours: the variables that stepset sets.
+        reserved: names of further variables that the job may set only with `override: true`.
+    """
     taken = node_env_names(job.pod_template)
     names = {*(entry.name for entry in ours if not entry.from_pod), *reserved, *ALWAYS_RESERVED}
     if taken and (hidden := sorted(names.intersection(taken))):
@@ -223,7 +287,7 @@ def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str,
 
 
 def _check_runs_without_agent(job: TrainingJob, env: tuple[EnvEntry, ...], processes: int) -> None:
-    """Raises BadInputError if the job needs the agent."""
+    """Raises BadInputError for a job that runs without the agent but has settings that need the agent."""
     program = job.command[0] if job.command else "the command"
     remedy = (
         "leave agent out"
@@ -251,7 +315,16 @@ def single_group_plan(
     elastic: tuple[int, int] | None = None,
     notes: tuple[str, ...] = (),
 ) -> LaunchPlan:
-    """The plan of a framework whose world is one group of equal pods."""
+    """Returns the plan of a framework that trains in one group of identical pods.
+
+    Args:
+        node: the group of the pods that train.
+        procs: the number of processes per node. None if the launcher determines the number from the devices.
+        ports: a mapping from port names to port numbers. By default, it contains the rendezvous port with the number
+            `network.port`.
+        elastic: the minimum and the maximum number of nodes of an elastic world. None if the number of nodes is fixed.
+        notes: warnings for the user. Each warning is one line.
+    """
     may_shrink = elastic is not None and elastic[0] < job.num_nodes
     return LaunchPlan(
         name=job.name,

@@ -1,7 +1,7 @@
-"""DeepSpeed: torchrun by default, its own launcher in every pod, or mpirun.
+"""Plans DeepSpeed jobs. torchrun, the `deepspeed` launcher or mpirun starts the ranks.
 
-`deepspeed.init_distributed` reads exactly the variables that torchrun sets, so torchrun is the simplest way; the
-`deepspeed` launcher runs once in each pod with --no_ssh (deepspeed/launcher/runner.py, edaa722).
+By default, torchrun starts the ranks, because torchrun sets the variables that `deepspeed.init_distributed` reads. The
+`deepspeed` launcher runs once in each pod with `--no_ssh` (deepspeed/launcher/runner.py, edaa722).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from stepset.frameworks.common import (
     MASTER,
     MASTER_HOST,
+    check_host_lines,
     count_processes,
     device_notes,
     node_group,
@@ -26,7 +27,7 @@ _HOSTFILE = "deepspeed-hostfile"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a DeepSpeed job."""
+    """Returns the plan of a DeepSpeed job."""
     options = job.framework
     assert isinstance(options, DeepSpeed)
     if options.launcher == "torchrun":
@@ -38,6 +39,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
 
 def _own_launcher(job: TrainingJob) -> LaunchPlan:
     procs = count_processes(job)
+    check_host_lines(job)
     launcher: tuple[Text, ...] = (
         text("deepspeed"),
         text("--hostfile"), text(MountedFile(_HOSTFILE)),
@@ -54,7 +56,8 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         rank = program(job)
         script = texts(["--module", job.module]) if job.module is not None else rank[1:]
         command = (*launcher, *script)
-        # Without --no_local_rank the launcher would put --local_rank before the agent; LOCAL_RANK has the same value.
+        # Without --no_local_rank, the launcher would insert the argument --local_rank before the agent. With
+        # --no_local_rank, the program reads the local rank from LOCAL_RANK.
         wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
     node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
     return single_group_plan(job, node, procs, files=(hosts,), notes=device_notes(job))

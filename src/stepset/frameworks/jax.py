@@ -1,8 +1,8 @@
-"""JAX: one process per node, with the coordinator on node 0.
+"""Plans JAX jobs, which run one process per node. Node 0 runs the coordinator.
 
-Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/jax/jax.go. JAX itself reads only the coordinator's
-address; the script passes `num_processes` and `process_id` to `jax.distributed.initialize`
-(docs/frameworks/jax.md).
+Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/jax/jax.go. The plan sets three variables. JAX reads only
+JAX_COORDINATOR_ADDRESS. The script must read JAX_NUM_PROCESSES and JAX_PROCESS_ID, and pass their values to
+`jax.distributed.initialize` as `num_processes` and `process_id` (docs/frameworks/jax.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stepset.spec.job import TrainingJob
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a JAX job."""
+    """Returns the plan of a JAX job."""
     env = (
         EnvEntry("JAX_NUM_PROCESSES", text(job.num_nodes), "jax: num_nodes, one process each"),
         EnvEntry("JAX_PROCESS_ID", text(NodeRank()), "jax: index of the pod"),

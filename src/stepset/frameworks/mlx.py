@@ -1,25 +1,36 @@
-"""MLX: a TCP ring that every rank joins by MLX_RANK and MLX_HOSTFILE, or ranks started by mpirun.
+"""Plans MLX jobs with the backend `ring`, in which the ranks form a ring of TCP connections.
 
-`mlx.launch` is never used: it loses exit codes and its ring refuses host names (mlx 0.32.4, tested).
+Each rank reads its position in the ring from the variables MLX_RANK and MLX_HOSTFILE. stepset does not use
+`mlx.launch`, because `mlx.launch` does not report exit codes and does not accept host names for a ring (mlx 0.32.4,
+tested). `stepset.frameworks.mpi` plans MLX jobs with the backend `mpi`.
 """
 
 from __future__ import annotations
 
-from stepset.frameworks.common import count_processes, device_notes, node_group, program, single_group_plan
+from stepset.frameworks.common import (
+    check_host_lines,
+    count_processes,
+    device_notes,
+    node_group,
+    program,
+    single_group_plan,
+)
 from stepset.plan.model import NODE, EnvEntry, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, NodeRank, PodHost, PortNumber, ProcessRank, Text, text
 from stepset.spec.job import TrainingJob
 
-RING_PORT = 32323  # base port of mlx.launch; each further rank of a node uses the next port
+# The port of the first rank of a node. Each further rank uses the next port. mlx.launch uses the same ports.
+RING_PORT = 32323
 _HOSTFILE = "mlx-hostfile"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of an MLX ring; backend `mpi` is planned by `stepset.frameworks.mpi`."""
+    """Returns the plan of an MLX job whose backend is `ring`."""
     procs = count_processes(job, without_accelerator=1)
     size = job.num_nodes * procs
+    check_host_lines(job, procs)
     if size == 1:
-        # A single rank needs no ring: with a one-entry hostfile MLX hangs for 31 s and fails (mlx 0.32.4, tested).
+        # A single rank must run without a host file. With only one entry, MLX fails after 31 s (mlx 0.32.4, tested).
         node = node_group(job, (), program(job), ports=(), reserved=_RESERVED)
         return single_group_plan(job, node, 1, ports={}, notes=device_notes(job))
     ports = {f"ring-{local}": RING_PORT + local for local in range(procs)}

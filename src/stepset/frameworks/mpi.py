@@ -1,8 +1,8 @@
-"""MPI: a launcher pod runs mpirun, which starts the ranks on the nodes over ssh.
+"""Plans MPI jobs. A launcher pod runs mpirun, which starts the ranks on the nodes over ssh.
 
-Open MPI follows Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go) and also sets the variables of Open
-MPI 5: without them, Open MPI 5 starts all ranks on the launcher and reports success. Intel MPI and MPICH follow
-mpi-operator v0.8 (pkg/controller/mpi_job_controller.go).
+For Open MPI, the plan is based on Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go). In addition, the
+plan contains variables for Open MPI 5. Without these variables, Open MPI 5 would start all ranks on the launcher and
+report success. For Intel MPI and MPICH, the plan is based on mpi-operator v0.8 (pkg/controller/mpi_job_controller.go).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from stepset.errors import BadInputError
 from stepset.frameworks.common import (
     MASTER,
     before_world,
+    check_host_lines,
     count_processes,
     device_notes,
     group_env,
@@ -37,35 +38,49 @@ from stepset.plan.model import (
     SuccessRule,
     World,
 )
-from stepset.plan.mpi_launch import Finding, starts_ranks
+from stepset.plan.mpi_launch import RankStarter, starts_ranks
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
+from stepset.spec.devices import devices_of
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
 from stepset.spec.resources import Resources
+from stepset.spec.template import node_env_from, node_env_names
 
 HOSTFILE = "mpi-hostfile"
 SSH = "ssh"
 MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
-"""Variables of the launcher that are also set where a node's ranks start: by sshd in a pod, by the agent in a local
-run. Open MPI passes on only those variables that its command line names."""
+"""Variables of the launcher that the ranks also get. sshd sets them in pods. The agent sets them in local runs.
+
+mpirun cannot always set these variables in the ranks, because Open MPI passes a variable to the ranks only if the
+command line contains the name of the variable.
+"""
 _GPUS = "NVIDIA_VISIBLE_DEVICES"
 _SSH_ARGS = "-o ConnectionAttempts=10"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of an MPI job."""
+    """Returns the plan of an MPI job."""
     options = job.framework
     assert isinstance(options, MPI)
     return mpi_plan(job, options)
 
 
 def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
-    """Returns the plan of mpirun in a launcher pod and ssh servers on the nodes; also for DeepSpeed and MLX."""
+    """Returns a plan in which a launcher pod runs mpirun and the nodes run ssh servers.
+
+    This function also creates the plans of DeepSpeed jobs and MLX jobs that use mpirun.
+    """
     slots = count_processes(job, without_accelerator=1)
+    check_host_lines(job)
+    if options.ssh_port == job.network.port:
+        raise BadInputError(
+            f"network.port: {job.network.port} is also the port of the nodes' ssh servers (framework.ssh_port); give"
+            " another port"
+        )
     workers = job.num_nodes - 1 if options.run_launcher_as_node else job.num_nodes
-    # Nodes first and the launcher last, as in Kubeflow Trainer. Rank 0 is on node 0. The exception is Open MPI if the
-    # launcher is a node: mpirun numbers the ranks in its own pod first, regardless of the hostfile's order (4.1.4,
-    # tested).
+    # As in Kubeflow Trainer, the launcher is last in the host file. Therefore rank 0 runs on node 0. There is one
+    # exception. If the launcher is a node and the implementation is Open MPI, rank 0 runs in the launcher, regardless
+    # of the order of the host file (Open MPI 4.1.4, tested).
     hosts = [PodHost(NODE, k) for k in range(workers)]
     if options.run_launcher_as_node:
         hosts.append(PodHost(LAUNCHER, 0))
@@ -75,7 +90,8 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     agent = uses_agent(job)
     size = job.num_nodes * slots
     ours = (*_launcher_env(options, slots), *_master_env(options, workers), *_replaceable_env(job, options))
-    # Without STEPSET_NODE_RANK: the launcher's index is not that of a node, and Hydra would pass it to all ranks.
+    # The launcher does not get STEPSET_NODE_RANK, because the index of the launcher pod is not the index of a node. In
+    # addition, Hydra would pass the variable to all ranks.
     identity = tuple(entry for entry in identity_env(job, agent) if entry.name != "STEPSET_NODE_RANK")
     env = group_env(job, (*identity, *ours))
     start = _start(job, options, env)
@@ -85,7 +101,7 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
         count=workers,
         in_world=True,
         command=(),
-        # As in Kubeflow Trainer the job's variables reach the ssh servers only if the launcher is one of the nodes.
+        # As in Kubeflow Trainer, the ssh servers get the job's variables only if the launcher is one of the nodes.
         env=group_env(job, identity_env(job, agent)) if options.run_launcher_as_node else identity_env(job, agent),
         resources=resources,
         image=job.image,
@@ -134,7 +150,10 @@ def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
 
 
 def _launcher_resources(job: TrainingJob, options: MPI) -> Resources:
-    """Returns the resources of a launcher that is not a node: its own, and the nodes' shm unless it has one."""
+    """Returns the resources of a launcher that is not a node.
+
+    If `launcher_resources` does not set `shm`, the launcher gets the `shm` of the nodes.
+    """
     own = options.launcher_resources
     return own if own.shm is not None else own.model_copy(update={"shm": job.resources_per_node.shm})
 
@@ -151,17 +170,25 @@ _REPLACEABLE = {
 
 
 def _replaceable_env(job: TrainingJob, options: MPI) -> tuple[EnvEntry, ...]:
-    """Returns the launcher's variables that the job may set without `override`; options of mpirun override them."""
+    """Returns variables of the launcher. The job may replace these variables without `override: true`.
+
+    Options in the mpirun command take precedence over the variables.
+    """
     rows = [*_REPLACEABLE[options.implementation]]
-    if not options.run_launcher_as_node:
-        # mpi-operator v0.8 sets an empty text (nvidiaDisableEnvVars). For the NVIDIA container runtime `void` and an
-        # empty value are equal, while `none` still mounts the driver; `void` is not confused with a missing value.
+    if not options.run_launcher_as_node and not devices_of(options.launcher_resources).name:
+        # With the value `void`, the NVIDIA container runtime mounts neither GPUs nor the driver. mpi-operator v0.8 sets
+        # an empty value, which has the same effect (nvidiaDisableEnvVars). With `none`, the runtime still mounts the
+        # driver. A launcher that requests devices must not have this variable, because a container's `env` takes
+        # precedence over the variables of a device plugin. The variable would hide the devices.
         rows.append((_GPUS, "void", "a launcher that is not a node sees no GPU, whatever the image's default"))
     return tuple(EnvEntry(name, text(value), why) for name, value, why in rows if name not in job.env)
 
 
 def _master_env(options: MPI, workers: int) -> tuple[EnvEntry, ...]:
-    """Returns where rank 0 is, for torch and accelerate in ranks that mpirun starts; MPI itself does not read it."""
+    """Returns the variables with the address of rank 0.
+
+    torch and accelerate read these variables in the ranks that mpirun starts. MPI itself does not read them.
+    """
     on_launcher = not workers or (options.run_launcher_as_node and options.implementation == "openmpi")
     host, port = MASTER_VARIABLES
     return (
@@ -176,7 +203,8 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
         label = "mpich:"
         rows = [
             ("HYDRA_HOST_FILE", hostfile, "the nodes"),
-            # mpi-operator sets the first name, which no Hydra reads; MPICH 4 and 5 read the second (4.0.2, tested).
+            # mpi-operator sets HYDRA_LAUNCH_EXTRA_ARGS, but no version of Hydra reads this variable. MPICH 4 and 5 read
+            # HYDRA_LAUNCHER_EXTRA_ARGS (4.0.2, tested).
             ("HYDRA_LAUNCH_EXTRA_ARGS", text(_SSH_ARGS), "as mpi-operator sets it"),
             ("HYDRA_LAUNCHER_EXTRA_ARGS", text(_SSH_ARGS), "a node's sshd may start late"),
         ]
@@ -188,9 +216,9 @@ def _launcher_env(options: MPI, slots: int) -> tuple[EnvEntry, ...]:
             ("I_MPI_PERHOST", text(slots), "processes per node"),
         ]
     else:
-        # Open MPI 4 reads OMPI_MCA_orte_*, Open MPI 5 only PRTE_MCA_prte_*; each version ignores the others.
-        # For Open MPI 5, host names must be short (keep_fqdn=false): with full names, its daemons would take every node
-        # for the launcher (kubeflow/trainer#4029).
+        # Open MPI 4 reads OMPI_MCA_orte_*, and Open MPI 5 reads PRTE_MCA_prte_*. Open MPI 5 must use short host
+        # names (keep_fqdn=false). With full host names, a daemon of Open MPI 5 on a node would assume that it runs in
+        # the launcher pod (kubeflow/trainer#4029).
         label = "open mpi"
         rows = [
             ("OMPI_MCA_orte_default_hostfile", hostfile, "4: the nodes"),
@@ -211,9 +239,9 @@ class _Start:
 
     Args:
         command: the launcher's command, without the job's args.
-        wrap: how the agent wraps the ranks; None if the position of their program is not known.
-        rule: the reason for the command, in one phrase.
-        notes: for the user, one line each.
+        wrap: how the agent wraps the ranks. None if the position of the program in the command is unknown.
+        rule: the reason for the command, as a phrase for `stepset explain`.
+        notes: warnings for the user. Each warning is one line.
     """
 
     command: tuple[Text, ...]
@@ -239,25 +267,42 @@ def _start(job: TrainingJob, options: MPI, env: tuple[EnvEntry, ...]) -> _Start:
     if job.command is not None:
         rule += f", because {'framework.launch is mpirun' if options.launch == 'mpirun' else 'the command starts none'}"
     if options.implementation == "openmpi":
-        # Over ssh, Open MPI passes on only its own variables; Hydra passes on all variables.
+        # Over ssh, Open MPI passes only variables with these prefixes to the ranks. Hydra passes all variables.
         own = ("OMPI_", "PRTE_")
-        # The nodes have GPUs of their own.
-        passed = (e.name for e in env if not e.name.startswith(own) and (e.name != _GPUS or e.origin == "job"))
-        launcher += [word for name in passed for word in ("-x", name)]
+        # stepset's NVIDIA_VISIBLE_DEVICES hides the GPUs in the launcher. The ranks must not get this variable.
+        planned = [e.name for e in env if e.name != _GPUS or e.origin == "job"]
+        names = dict.fromkeys((*planned, *node_env_names(job.pod_template)))
+        launcher += [word for name in names if not name.startswith(own) for word in ("-x", name)]
     unbuffered = rank if job.command is not None else (rank[0], text("-u"), *rank[1:])
-    return _Start((*texts(launcher), *rank), RankWrap(texts(launcher), unbuffered), rule)
+    return _Start((*texts(launcher), *rank), RankWrap(texts(launcher), unbuffered), rule, _not_passed(job, options))
+
+
+def _not_passed(job: TrainingJob, options: MPI) -> tuple[str, ...]:
+    """Returns a note if the launcher has variables that Open MPI does not pass to the ranks.
+
+    These are variables from `envFrom`. The mpirun command cannot contain their names, because stepset does not know the
+    names.
+    """
+    objects = node_env_from(job.pod_template)
+    if not objects or options.implementation != "openmpi":
+        return ()
+    return (
+        f"pod_template.containers.{NODE}.envFrom: mpirun passes only variables that its command line names to the"
+        f" ranks, and not those of {', '.join(objects)}; name those that the ranks need in env",
+    )
 
 
 def _launcher(options: MPI) -> str:
     """Returns the name of the launcher.
 
-    An image may contain several MPIs, as on Debian: `mpirun` may be Open MPI's, but `mpiexec.hydra` never is.
+    If an image contains several MPI implementations, `mpirun` may belong to Open MPI even if the job uses MPICH. In
+    contrast, `mpiexec.hydra` never belongs to Open MPI.
     """
     return "mpiexec.hydra" if options.implementation == "mpich" else "mpirun"
 
 
-def _own_start(words: list[str], options: MPI, found: Finding) -> _Start:
-    """Returns the _Start for a command that starts the ranks itself."""
+def _own_start(words: list[str], options: MPI, found: RankStarter) -> _Start:
+    """Returns the `_Start` for a job with a command that starts the ranks."""
     at = split_mpirun(words)
     wrap = None if at is None else RankWrap(texts(words[:at]), texts(words[at:]))
     if found.what == "launcher":

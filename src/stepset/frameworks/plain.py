@@ -1,4 +1,7 @@
-"""Any command in every pod, with no training environment (Trainer's plainml)."""
+"""Plans `plain` jobs. Every pod of such a job runs an arbitrary command, as with Kubeflow Trainer's `plainml`.
+
+stepset sets no variables of a training framework.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from stepset.spec.job import TrainingJob
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a plain job: procs_per_node copies of the command in each pod; one copy for `auto`."""
+    """Returns the plan of a plain job.
+
+    Each pod runs `procs_per_node` copies of the command. If `procs_per_node` is `auto`, each pod runs one copy.
+    """
     one = job.procs_per_node == "auto"
     procs, notes = (1, ()) if one else (count_processes(job), device_notes(job))
     node = node_group(job, (), program(job), processes=procs, ports=())

@@ -1,7 +1,8 @@
-"""PyTorch: torchrun with a fixed or an elastic world, or a script started without a launcher.
+"""Plans PyTorch jobs. Either torchrun or the agent starts the ranks.
 
-Static variables are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/torch/torch.go:110-226), elastic
-ones those of training-operator v1 (pkg/controller.v1/pytorch/elastic.go, release-1.9).
+If the number of nodes is fixed, the variables are those of Kubeflow Trainer v2.3.0
+(pkg/runtime/framework/plugins/torch/torch.go:110-226). If the world is elastic, the variables are those of
+training-operator v1 (pkg/controller.v1/pytorch/elastic.go, release-1.9).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.options import Elastic, Torch
 from stepset.spec.resources import cpu_count
 
-# Reserved in every torch job, as in Kubeflow Trainer (pkg/constants/constants.go:300).
+# As in Kubeflow Trainer, these variables are reserved in every torch job (pkg/constants/constants.go:300).
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 
 _STATIC = "torchrun, static rendezvous: "
@@ -38,7 +39,7 @@ _UNBUFFERED = text("-u")
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a torch job."""
+    """Returns the plan of a torch job."""
     options = job.framework
     assert isinstance(options, Torch)
     if options.launcher == "none":
@@ -54,12 +55,13 @@ def plan(job: TrainingJob) -> LaunchPlan:
 def torchrun_plan(
     job: TrainingJob, elastic: Elastic | None = None, *, both_layers: bool = False, launcher_layer: bool = True
 ) -> LaunchPlan:
-    """Returns the plan of one torchrun per pod; also for DeepSpeed.
+    """Returns a plan in which every pod runs torchrun. DeepSpeed jobs also use this function.
 
     Args:
-        elastic: set for a world whose size may change.
-        both_layers: also set the variables that a worker reads, for scripts written for the Training-operator.
-        launcher_layer: set PET_*.
+        elastic: the options of an elastic world. None if the number of nodes is fixed.
+        both_layers: whether to also set the variables that a worker reads. Scripts that were written for the Training
+            Operator may need these variables.
+        launcher_layer: whether to set the variables that torchrun reads (PET_*).
     """
     if not launcher_layer and job.command is None:
         raise BadInputError(
@@ -90,16 +92,18 @@ def torchrun_plan(
         command,
         reserved=RESERVED,
         wrap=wrap,
-        launcher_restarts=elastic is not None,  # also with max_restarts 0: torchrun restarts workers if a node joins
+        # In an elastic world, torchrun restarts the workers when a node joins, even if max_restarts is 0.
+        launcher_restarts=elastic is not None,
     )
     return single_group_plan(job, node, known, elastic=bounds, notes=device_notes(job))
 
 
 def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
-    """Returns torchrun's argument, and the number of processes if it is known beforehand.
+    """Returns the value of torchrun's option `--nproc-per-node`, and the number of processes.
 
-    On GPUs torchrun counts devices itself ("auto"), as in Kubeflow Trainer. It cannot count MIG devices, TPUs and the
-    like, and several shared GPUs may be one device, so for those the number is given.
+    If the node has GPUs, the value is `auto` or `gpu`, as in Kubeflow Trainer. torchrun then counts the GPUs and starts
+    one process for each GPU. torchrun cannot count MIG devices, TPUs and shared GPUs. For such devices, the value is a
+    number.
     """
     procs = job.procs_per_node
     if procs in ("auto", "gpu"):
@@ -111,7 +115,14 @@ def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:
 
 
 def static_env(job: TrainingJob, nproc: str, *, master: bool = True) -> tuple[EnvEntry, ...]:
-    """PET_* for a fixed world: static rendezvous, in which rank = pod index x processes per node + local rank."""
+    """Returns the PET_* variables for a fixed number of nodes. torchrun then uses the static rendezvous.
+
+    In a static rendezvous, the rank of a process is `index of the pod * processes per node + local rank`.
+
+    Args:
+        nproc: the value of PET_NPROC_PER_NODE.
+        master: whether to include the address and the port of node 0.
+    """
     entries = (
         EnvEntry("PET_NNODES", text(job.num_nodes), _STATIC + "num_nodes"),
         EnvEntry("PET_NPROC_PER_NODE", text(nproc), _STATIC + _nproc_rule(job)),
@@ -123,7 +134,8 @@ def static_env(job: TrainingJob, nproc: str, *, master: bool = True) -> tuple[En
 def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEntry, ...]:
     rule = "torchrun, elastic c10d rendezvous: "
     low, high = elastic.bounds(job.num_nodes)
-    # Without is_host torchrun guesses the host by resolving its own name, and fails where DNS is late
+    # is_host states whether the store runs in this pod. Without is_host, torchrun resolves the host name of the pod to
+    # determine this. That fails if the host name does not resolve yet
     # (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, _matches_machine_hostname).
     conf = "".join(f",{key}={value}" for key, value in elastic.rdzv_conf.items())
     return (
@@ -139,19 +151,22 @@ def _elastic_env(job: TrainingJob, elastic: Elastic, nproc: str) -> tuple[EnvEnt
             pod_value=text(conf.removeprefix(",")) if conf else None,
         ),
         EnvEntry("PET_MAX_RESTARTS", text(elastic.max_restarts), rule + "elastic.max_restarts"),
-        # With a shared store, rank 0 publishes its address in the first round only, and a node that joins later waits
-        # for the address forever (torch 2.15, dynamic_rendezvous.py, next_rendezvous; tested).
-        EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that returns finds the others"),
+        # With a shared store, rank 0 publishes its address only in the first round. A node that joins later would wait
+        # for the address forever (torch 2.15, dynamic_rendezvous.py, next_rendezvous, tested).
+        EnvEntry("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", text(1), rule + "a node that joins again finds the other nodes"),
     )
 
 
 def worker_env(job: TrainingJob, procs: int, *, beside_torchrun: bool = False) -> tuple[EnvEntry, ...]:
-    """MASTER_ADDR, RANK and similar variables; ranks and sizes count processes, not pods.
+    """Returns the variables that a worker reads, such as MASTER_ADDR and RANK.
+
+    RANK and WORLD_SIZE refer to processes, not to pods.
 
     Args:
-        procs: processes per node.
-        beside_torchrun: whether torchrun starts the ranks. If so, only the pod's command reads these variables, because
-            torchrun sets its own in each rank: LOCAL_* are left out, and with several processes per pod also RANK.
+        procs: the number of processes per node.
+        beside_torchrun: whether torchrun starts the ranks. If True, torchrun sets its own values of these variables in
+            the ranks. Only the command of the pod reads the returned values. Therefore the result does not contain
+            LOCAL_RANK and LOCAL_WORLD_SIZE. If a pod has several processes, the result also does not contain RANK.
     """
     rule = "worker layer, beside torchrun: " if beside_torchrun else "worker layer, without a launcher: "
     entries = [

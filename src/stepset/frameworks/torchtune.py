@@ -1,7 +1,8 @@
-"""TorchTune: `tune run` with the recipe and config that fit model, nodes and devices.
+"""Plans TorchTune jobs. Every pod runs `tune run` with a recipe and a config that fit the model and the devices.
 
-Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/torch/torchtune.go. `tune run` ignores PET_* variables
-unless its command line contains a torchrun flag, hence --rdzv_endpoint (torchtune 0.6.1, tested).
+Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/torch/torchtune.go. `tune run` reads the PET_* variables
+only if the command contains an option of torchrun (torchtune 0.6.1, tested). Therefore stepset adds the option
+`--rdzv_endpoint`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _QWEN = "qwen2_5/1.5B"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """The plan of a TorchTune job; BadInputError if TorchTune has no recipe for its model and method."""
+    """Returns the plan of a TorchTune job.
+
+    Raises BadInputError if TorchTune has no recipe for the model and the training method.
+    """
     options = job.framework
     assert isinstance(options, TorchTune)
     if job.command is not None and job.command != TUNE_RUN:
@@ -44,7 +48,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
 
 
 def is_distributed(job: TrainingJob, nproc: str) -> bool:
-    """Whether more than one process runs."""
+    """Returns whether the job has more than one process."""
     devices = node_devices(job).count
     return job.num_nodes > 1 or (nproc.isdigit() and int(nproc) > 1) or (not nproc.isdigit() and devices > 1)
 
@@ -61,9 +65,12 @@ def uses_qlora(args: Sequence[str]) -> bool:
 
 
 def builtin_recipe(model: str, num_nodes: int, one_device: bool, args: Sequence[str]) -> tuple[str, str]:
-    """The (recipe, config) that TorchTune ships for a model such as llama3_2/1B.
+    """Returns the names of the recipe and the config that TorchTune contains for a model.
 
-    `one_device` is whether a node runs one process; `args` are the overrides, which select LoRA and QLoRA.
+    Args:
+        model: the name of the model, such as `llama3_2/1B`.
+        one_device: whether a node runs only one process.
+        args: the arguments of `tune run` that override settings of the config. They can select LoRA or QLoRA.
 
     >>> builtin_recipe("llama3_2/1B", 1, True, [])
     ('full_finetune_single_device', 'llama3_2/1B_full_single_device')
@@ -92,7 +99,7 @@ def _recipe_and_config(job: TrainingJob, options: TorchTune, nproc: str) -> tupl
 
 
 def _check_model(job: TrainingJob, model: str, nproc: str) -> None:
-    """Raises BadInputError for the combinations that Kubeflow Trainer refuses."""
+    """Raises BadInputError for the combinations of settings that Kubeflow Trainer rejects."""
     if model not in MODELS:
         raise BadInputError(f"framework.model: {model!r} has no built-in recipe; use one of {', '.join(MODELS)}")
     if job.num_nodes > 1 and model not in MULTI_NODE_MODELS:

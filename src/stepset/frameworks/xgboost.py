@@ -1,7 +1,7 @@
-"""XGBoost: a tracker on node 0, workers everywhere.
+"""Plans XGBoost jobs. Node 0 runs the tracker, and every node runs workers.
 
-Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/xgboost/xgboost.go. XGBoost itself reads none of these
-variables; the script passes them to its CommunicatorContext (docs/frameworks/xgboost.md).
+Source: Kubeflow Trainer v2.3.0 pkg/runtime/framework/plugins/xgboost/xgboost.go. XGBoost does not read the DMLC_*
+variables. The script must pass their values to XGBoost's `CommunicatorContext` (docs/frameworks/xgboost.md).
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from stepset.spec.job import TrainingJob
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """Returns the plan of an XGBoost job: one worker per accelerator; on nodes without accelerators, one per node."""
+    """Returns the plan of an XGBoost job.
+
+    By default, a node runs one worker for each accelerator. A node without accelerators runs one worker.
+    """
     workers = count_processes(job, without_accelerator=1)
-    # Without the agent the job's own command starts a node's workers and derives their ranks from the node's rank.
-    started = workers if uses_agent(job) else 1
+    # Without the agent, the command of the job starts the workers of a node. DMLC_TASK_ID is then the rank of the node,
+    # and the command derives the ranks of the workers from this value. A script or module is one worker, so several
+    # workers need the agent.
+    by_command = job.command is not None and not uses_agent(job)
+    started = 1 if by_command else workers
     task_id = text(ProcessRank()) if started > 1 else text(NodeRank())
     env = (
         EnvEntry("DMLC_TRACKER_URI", text(MASTER_HOST), "xgboost: the tracker runs on node 0"),
@@ -36,16 +42,19 @@ def plan(job: TrainingJob) -> LaunchPlan:
         *(_process_env(job, workers) if uses_agent(job) else ()),
     )
     node = node_group(job, env, program(job), processes=started, world_size=job.num_nodes * workers)
-    return single_group_plan(job, node, workers, notes=device_notes(job, selects_mig=started > 1))
+    notes = device_notes(job, selects_mig=started > 1)
+    if by_command and workers > 1:
+        notes = (f"command: must start the {workers} workers of each node itself, because the agent is off", *notes)
+    return single_group_plan(job, node, workers, notes=notes)
 
 
 def _process_env(job: TrainingJob, workers: int) -> tuple[EnvEntry, ...]:
-    """The variables that the agent sets for each worker; pods have the variables of Kubeflow Trainer only.
+    """Returns the additional variables that the agent sets for each worker. Kubeflow Trainer does not set them.
 
-    XGBoost uses device 0 for `device="cuda"`, and its collective refuses two workers on one device (dmlc/xgboost 3.3
-    src/collective/comm.cu). Therefore each worker sees the devices of the pod in an order of its own, as in XGBoost's
-    example of several workers per node (demo/guide-python/distributed_extmem_basic.py). It sees all of them, because
-    NCCL needs the others for direct transfers between them.
+    With `device="cuda"`, XGBoost uses device 0, but two workers must not use the same device (dmlc/xgboost 3.3
+    src/collective/comm.cu). Therefore each worker gets the devices of the pod in a different order, as in XGBoost's
+    example (demo/guide-python/distributed_extmem_basic.py). A worker must have access to all devices of the pod,
+    because NCCL needs the other devices for direct transfers.
     """
     index = EnvEntry("LOCAL_RANK", text(LocalRank()), "xgboost: index of the worker within the pod")
     if workers == 1:
@@ -55,7 +64,10 @@ def _process_env(job: TrainingJob, workers: int) -> tuple[EnvEntry, ...]:
 
 
 def _indexes(job: TrainingJob) -> str:
-    """The indexes of the pod's CUDA devices; "" if there are none, or if indexes do not name them, as for MIG."""
+    """Returns the indexes of the pod's CUDA devices, in the form of CUDA_VISIBLE_DEVICES.
+
+    If the pod has no CUDA devices, or if the devices have no indexes (MIG devices), the function returns "".
+    """
     devices = node_devices(job)
     names_devices = devices.counted_by_torchrun and not devices.name.startswith("gpu.intel.com/")
     return ",".join(str(index) for index in range(devices.count)) if names_devices else ""

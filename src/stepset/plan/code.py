@@ -1,4 +1,4 @@
-"""The path of the job's script within the code that is shipped."""
+"""The path of the job's script within the code that is copied to the pods."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 FUNCTION_FILE = "stepset_main.py"
-"""Name of the file with a job's `function`."""
+"""The name of the file that contains the program of a job's `function`."""
 
 
 def script_in_code(job: TrainingJob) -> str:
-    """The script's path within the job's code.
+    """Returns the path of the script within the job's code.
 
-    With `code` the path is relative to that directory (a leading `code/` is dropped). Without, only the script is
-    shipped, under its file name.
+    - If `code` is a local directory, the path is relative to the local directory.
+    - If `code` is a volume, the path is relative to the volume's directory `path`.
+    - If the job has no `code`, the path is the file name of the script.
     """
     script = posixpath.normpath((job.script or "").replace("\\", "/"))
     if job.code is None:
         return posixpath.basename(script)
-    code = posixpath.normpath(job.code.replace("\\", "/"))
+    if job.code_directory is None:
+        return script
+    code = posixpath.normpath(job.code_directory.replace("\\", "/"))
     return script.removeprefix(f"{code}/")

@@ -1,4 +1,4 @@
-"""Merges stepset's variables with the job's, and records the reason for each."""
+"""Merges stepset's environment variables with the job's variables, and records the reason for each variable."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ALWAYS_RESERVED = (
     "STEPSET_RESULT_FILE",
     "STEPSET_CHECKPOINT_DIR",
     "STEPSET_RESUME_FROM",
-    # The agent removes these from the environment of the training code.
+    # The agent removes the following variables from the environment of the training code.
     "STEPSET_AGENT_DIR",
     "STEPSET_LIFELINE",
 )
 
 
 def job_value(var: EnvVar) -> Value:
-    """The plan's value for a variable of the job file."""
+    """Returns the plan's value for a variable of the job file."""
     if isinstance(var, EnvSecret):
         return SecretValue(var.secret, var.key)
     if isinstance(var, EnvField):
@@ -35,21 +35,29 @@ def job_value(var: EnvVar) -> Value:
 
 
 def job_entries(env: Mapping[str, EnvVar]) -> tuple[EnvEntry, ...]:
-    """Entries for variables that only the job sets."""
+    """Returns the plan's entries for variables that only the job sets."""
     return tuple(EnvEntry(name, job_value(var), "set by the job", "job") for name, var in env.items())
 
 
 def merge_env(
     ours: Iterable[EnvEntry], env: Mapping[str, EnvVar], reserved: Iterable[str], framework: str
 ) -> tuple[EnvEntry, ...]:
-    """Returns stepset's entries, then the job's; an entry that the job overrides stays in its position.
+    """Returns the entries of stepset, followed by the entries of the job.
 
-    For an entry with `from_pod`, the job's value is set in the pod, and the agent derives each process's value from it.
-    With `override: true`, the job's value replaces the entry, as for any other variable; a value from a Secret is
-    accepted only in this way.
+    If the job overrides an entry of stepset, the job's value takes the position of stepset's entry.
+
+    If an entry of stepset has `from_pod`, the job may set the variable without `override: true`. In this case, the pod
+    gets the job's value, and the agent derives the value of each process from the pod's value. The agent does not do
+    this if the job's value comes from a Secret, or if the job specifies `override: true`.
+
+    Args:
+        ours: the entries of stepset.
+        env: the variables of the job.
+        reserved: names of further variables that the job may set only with `override: true`.
+        framework: the kind of the framework, for error messages.
 
     Raises:
-        BadInputError: the job sets a name of `ours` or `reserved` without `override: true`.
+        BadInputError: the job sets a reserved variable, or a variable of `ours`, without `override: true`.
     """
     entries = {entry.name: entry for entry in ours}
     if not env:

@@ -1,4 +1,4 @@
-"""Expands `$(NAME)` in variables and commands exactly as Kubernetes does, for runs without Kubernetes.
+"""Expands `$(NAME)` in variables and commands, for runs without Kubernetes. The rules are those of Kubernetes.
 
 Source: kubernetes v1.36 third_party/forked/golang/expansion/expand.go.
 """
@@ -14,7 +14,13 @@ _ESCAPE = re.compile(r"\$\$")
 
 
 class Reference(NamedTuple):
-    """A place in a text: `$(NAME)`, or `$$`, which has no name and stands for `$`."""
+    """A part of a string that Kubernetes replaces. The part is either `$(NAME)` or an escaped dollar sign, `$$`.
+
+    Args:
+        start: the index of the first character in the string.
+        end: the index after the last character in the string.
+        name: the name of the variable. None if the part is `$$`.
+    """
 
     start: int
     end: int
@@ -22,8 +28,9 @@ class Reference(NamedTuple):
 
 
 def references(text: str) -> Iterator[Reference]:
-    """Yields the references in a text, in their order, in time proportional to its length."""
-    # No reference ends after the last `)`; without this limit the regex scans to the end of the text for each `$(`.
+    """Yields the references in a string from left to right."""
+    # No reference `$(NAME)` ends after the last `)`. Without this limit, the regular expression would scan to the end
+    # of the string for each `$(`, which takes quadratic time.
     closed = text.rfind(")") + 1
     for found in _REFERENCE.finditer(text, 0, closed):
         yield Reference(*found.span(), found.group(1))
@@ -32,7 +39,9 @@ def references(text: str) -> Iterator[Reference]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Returns `text` with `$(NAME)` replaced if NAME is known, and `$$` by `$`; the rest is unchanged.
+    """Replaces each `$(NAME)` in a string with the value of the variable NAME. Replaces each `$$` with `$`.
+
+    If `variables` does not contain NAME, `$(NAME)` stays unchanged.
 
     >>> expand("$(A)-$(B)-$$(A)", {"A": "1"})
     '1-$(B)-$(A)'

@@ -1,4 +1,4 @@
-"""The variables of every pod and their rules, as rows: the content of `stepset explain`."""
+"""The rows of `stepset explain`, which lists the variables of every pod group and the reasons for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ class ExplainRow:
     """One variable of one pod group.
 
     Args:
-        group: the pod group.
-        count: the number of its pods.
-        variable: the variable's name.
-        value: its value; `<...>` where it differs between pods, a secret by its name only.
+        group: the name of the pod group.
+        count: the number of pods in the group.
+        variable: the name of the variable.
+        value: the value of the variable. If the value differs between pods, this is a placeholder such as `<...>`. If
+            the value comes from a Secret, this is the name and the key of the Secret.
         rule: the reason for the variable.
-        replaced: the value that the job's `env` or `pod_template` overrides; else "".
-        origin: stepset or job.
+        replaced: stepset's value, if the job's `env` or `pod_template` overrides this value. Otherwise "".
+        origin: `job` if the job sets the variable, or `stepset` if stepset sets the variable.
     """
 
     group: str
@@ -32,7 +33,7 @@ class ExplainRow:
 
 
 def show(value: Value, resolver: Resolver) -> str:
-    """Returns a value as text; never the content of a secret."""
+    """Returns a value as text. If the value comes from a Secret, returns the name and the key of the Secret."""
     if isinstance(value, SecretValue):
         return f"<secret {value.secret}, key {value.key}>"
     if isinstance(value, FieldValue):
@@ -41,7 +42,11 @@ def show(value: Value, resolver: Resolver) -> str:
 
 
 def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
-    """Returns one row for every variable of every group, in the pods' order; `resolver` fills in placeholders."""
+    """Returns one row for every variable of every group. The order is that of the variables in the pods.
+
+    Args:
+        resolver: a function that returns the text for a placeholder.
+    """
     return [
         ExplainRow(
             group=group.name,

@@ -1,14 +1,20 @@
-"""LaunchPlan: the pods of a job. A framework creates the plan, a target or a backend executes it."""
+"""The `LaunchPlan`, which describes the pods of a job.
+
+A module of `stepset.frameworks` creates the plan. A target renders it as manifests, and a backend executes it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from stepset.plan.values import RENDEZVOUS_ID, Text, Value
-from stepset.spec.template import NODE as NODE  # the name of the world's pods and of their container
+from stepset.spec.template import NODE as NODE  # the name of the training pods and of their container
 
-if TYPE_CHECKING:  # only code that reads or renders jobs imports pydantic: the import takes longer than `stepset list`
+# Importing pydantic takes longer than `stepset list`. Therefore only code that reads or renders jobs imports pydantic.
+if TYPE_CHECKING:
+    from stepset.spec.parts import Role
     from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
@@ -16,15 +22,17 @@ LAUNCHER = "launcher"
 
 @dataclass(frozen=True, slots=True)
 class EnvEntry:
-    """One variable and its origin.
+    """One environment variable, its origin and the reason for it.
 
     Args:
-        value: its value; if this is a Text with `needs_agent`, the agent sets the variable.
-        rule: its reason, in one phrase with its source.
-        origin: who set it: `stepset`, `job` (the user's), or `local` (the local backend).
-        replaced: stepset's value, if the job overrode it.
-        pod_value: for a variable that the agent sets, its value in the pod's manifest; None if it has none there.
-        from_pod: whether the agent derives each process's value from the pod's value, which the job may therefore set.
+        value: the value of the variable. If the value is a `Text` with `needs_agent`, the agent sets the variable.
+        rule: the reason for the variable, as a phrase for `stepset explain`.
+        origin: what sets the variable. `job` means the user's job, and `local` means the local backend.
+        replaced: the value that stepset would have set, if the job overrides this value. Otherwise None.
+        pod_value: the value in the pod's manifest, if the agent sets the variable. None if the manifest does not
+            contain the variable.
+        from_pod: whether the agent derives the value of each process from the pod's value. If so, the job may set the
+            variable.
     """
 
     name: str
@@ -38,7 +46,12 @@ class EnvEntry:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A small file at `path` in every pod of `groups` on Kubernetes; MountedFile refers to it by name."""
+    """A small text file that the pods of some groups contain. A `MountedFile` refers to a `PlanFile` by its name.
+
+    Args:
+        path: the path of the file in the pods on Kubernetes.
+        groups: the names of the pod groups whose pods contain the file.
+    """
 
     name: str
     path: str
@@ -47,15 +60,19 @@ class PlanFile:
 
     @property
     def key(self) -> str:
-        """Its file name."""
+        """The file name, which is the last part of the path."""
         return self.path.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class SshKeys:
-    """An ssh key pair of the run, mounted in these groups at `path`; the backend creates it.
+    """The ssh key pair of a run. The backend creates the key pair.
 
-    File modes follow Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
+    The file modes are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
+
+    Args:
+        path: the directory at which the keys are mounted.
+        groups: the names of the pod groups whose pods mount the keys.
     """
 
     path: str
@@ -64,9 +81,15 @@ class SshKeys:
 
 @dataclass(frozen=True, slots=True)
 class RankWrap:
-    """How the agent wraps every rank: it runs `launcher + [agent, "rank", ...] + program + args` as the command.
+    """How the agent wraps the ranks that a launcher starts.
 
-    `launcher` contains the option that stops the launcher from putting an interpreter before the program.
+    The agent runs the command `launcher + [agent, "rank", ...] + program + args`. The launcher then starts one agent
+    process for each rank. Each of these processes starts the program.
+
+    Args:
+        launcher: the launcher and the launcher's options. These include the option that stops the launcher from
+            inserting a Python interpreter before the program.
+        program: the program of a rank, without the job's `args`.
     """
 
     launcher: tuple[Text, ...]
@@ -75,18 +98,19 @@ class RankWrap:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the agent does around a group's command.
+    """What the agent does before, during and after a group's command.
 
     Args:
-        wait_for: groups whose pods' names must resolve before the command starts; for a group that is larger than
-            `WAIT_FOR_ALL`, only pod 0, because the cost grows with the square of the nodes.
-        peer_timeout: seconds to wait for them.
-        processes: copies of the command that the agent itself starts, each with its per-process variables.
-        wrap: how the agent wraps the ranks that a launcher starts; None if it cannot wrap them.
-        world_size: required number of ranks, checked in every wrapped rank; None if it may vary.
-        launcher_restarts: whether the launcher is the torchrun of an elastic world. It restarts failed ranks, so that a
-            failed rank does not fail the pod. A torchrun that exits with 0 has succeeded only if it has passed its exit
-            barrier.
+        wait_for: the names of pod groups. Before the agent starts the command, the agent waits until the host names of
+            all pods of these groups resolve. If a group has more than `WAIT_FOR_ALL` pods, the agent waits only for
+            pod 0 of the group.
+        peer_timeout: the maximum time, in seconds, for which the agent waits for the host names.
+        processes: the number of copies of the command that the agent starts. Each copy gets its own per-process
+            variables.
+        wrap: how the agent wraps the ranks that a launcher starts. None if the agent cannot wrap the ranks.
+        world_size: the required number of ranks. Every wrapped rank checks the number. None if the number may vary.
+        launcher_restarts: whether the launcher is the torchrun of an elastic world. torchrun then restarts failed
+            ranks, and the pod continues. An exit code of 0 means success only if torchrun has passed its exit barrier.
     """
 
     wait_for: tuple[str, ...]
@@ -100,12 +124,15 @@ class AgentSettings:
 WAIT_FOR_ALL = 64
 
 MAX_PROCESSES = 4096
-"""Maximum processes per node, more than any machine has CPUs; a larger number is a mistake, such as bytes for CPUs."""
+"""The maximum number of processes per node.
+
+No machine has so many CPUs. A larger number is a mistake in the job, such as an amount of memory given as CPUs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StartAfter:
-    """A group that must be ready or complete first."""
+    """A pod group that must be ready or complete before another group starts."""
 
     group: str
     condition: Literal["Ready", "Complete"]
@@ -113,17 +140,21 @@ class StartAfter:
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """Identical pods.
+    """A group of identical pods.
 
     Args:
-        name: `node`, `launcher`, or a role's name.
-        in_world: whether they belong to the training world.
-        command: empty for the image's own.
-        command_rule: why stepset changes the job's command or keeps it; "" for groups other than an MPI launcher.
-        env: variables in order; stepset's first, so that the job's may use `$(NAME)` of them.
-        ports: names of the plan's ports on which the pods listen.
-        serves_ssh: the pods run an ssh server until the launcher ends, instead of a command.
-        agent: None if the command runs without the agent.
+        name: the name of the group. This is `node`, `launcher` or the name of a role.
+        count: the number of pods.
+        in_world: whether the pods belong to the training world.
+        command: the command of the pods. Empty if the pods run the command of the image.
+        env: the variables in the order of the manifest. stepset's variables precede the job's variables. Therefore the
+            job's variables can refer to stepset's variables with `$(NAME)`.
+        ports: the names of the plan's ports on which the pods listen.
+        serves_ssh: whether the pods run an ssh server instead of a command. The launcher starts the ranks over ssh.
+        start_after: the groups that must be ready or complete before this group starts.
+        agent: the settings of the agent. None if the command runs without the agent.
+        role: the role of the job that the group belongs to. None for nodes and launchers.
+        command_rule: for an MPI launcher, the reason why stepset changes or keeps the job's command. Otherwise "".
     """
 
     name: str
@@ -138,6 +169,7 @@ class PodGroup:
     serves_ssh: bool = False
     start_after: tuple[StartAfter, ...] = ()
     agent: AgentSettings | None = None
+    role: Role | None = None
     command_rule: str = ""
 
 
@@ -146,9 +178,10 @@ class World:
     """The training world.
 
     Args:
-        num_nodes: pods in it.
-        procs_per_node: processes of each pod; None if the launcher counts devices itself.
-        elastic: (min, max) nodes if the size may change.
+        num_nodes: the number of pods in the world.
+        procs_per_node: the number of processes in each pod. None if the launcher determines the number from the
+            devices.
+        elastic: the minimum and the maximum number of nodes. None if the size of the world is fixed.
     """
 
     num_nodes: int
@@ -157,18 +190,18 @@ class World:
 
     @property
     def size(self) -> int | None:
-        """Processes in it, if known beforehand."""
+        """The number of processes in the world. None if the number is unknown before the pods start."""
         return None if self.procs_per_node is None else self.num_nodes * self.procs_per_node
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessRule:
-    """The run has succeeded when `count` pods of `group` have succeeded.
+    """The condition for the success of a run. A run has succeeded if `count` pods of `group` have succeeded.
 
     Args:
-        first: whether the run has succeeded as soon as pod 0 has succeeded. In an elastic world, whose size may change,
-            that pod ends with 0 only after every pod of the last rendezvous round has ended with 0
-            (docs/design/agent.md).
+        first: whether the run has succeeded as soon as pod 0 has succeeded. This is True for an elastic world, because
+            its number of pods may change. Pod 0 exits with 0 only after all other pods of the last rendezvous round
+            have exited with 0 (docs/design/agent.md).
     """
 
     group: str
@@ -176,15 +209,16 @@ class SuccessRule:
     first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LaunchPlan:
-    """Everything that runs for a job, independent of the backend.
+    """The description of all pods, ports and files of a job. It does not depend on the backend.
 
     Args:
-        groups: pod groups in the order in which they start.
-        ports: port name -> number on Kubernetes.
-        ssh: ssh keys, for launchers that start ranks over ssh.
-        notes: warnings for the user that are not errors, one line each.
+        groups: the pod groups, in the order in which they start.
+        ports: a mapping from the names of the ports to their numbers on Kubernetes.
+        files: the files that the pods contain.
+        ssh: the ssh keys. None if no launcher starts ranks over ssh.
+        notes: warnings for the user. Each warning is one line.
     """
 
     name: str
@@ -198,11 +232,19 @@ class LaunchPlan:
 
     @property
     def has_rendezvous_id(self) -> bool:
-        """Whether the value of any variable is the run's random rendezvous ID; only elastic worlds have one."""
+        """Whether a variable contains the random rendezvous ID of an elastic run."""
         return self.world.elastic is not None and any(
             entry.value == RENDEZVOUS_ID for group in self.groups for entry in group.env
         )
 
     def group(self, name: str) -> PodGroup:
-        """Returns the group with this name; raises KeyError if there is none."""
-        return {group.name: group for group in self.groups}[name]
+        """Returns the group with this name. Raises KeyError if there is no such group."""
+        return self._by_name[name]
+
+    def has_group(self, name: str) -> bool:
+        """Returns whether there is a group with this name."""
+        return name in self._by_name
+
+    @cached_property
+    def _by_name(self) -> dict[str, PodGroup]:
+        return {group.name: group for group in self.groups}

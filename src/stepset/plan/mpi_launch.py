@@ -1,6 +1,7 @@
-"""Whether a command starts MPI's ranks itself, as `mpirun ./a.out` does, or is the program of one rank.
+"""Determines whether the command of an MPI job is a launcher or the program of one rank.
 
-The answer follows from the words of the command: they are the only information that every interface and target has.
+For example, `mpirun ./a.out` is a launcher, which starts all ranks, and `./a.out` is the program of one rank. The
+functions examine only the words of the command, because the files of the job are not available everywhere.
 """
 
 from __future__ import annotations
@@ -10,74 +11,74 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
-"""The launchers of Open MPI, MPICH and Intel MPI; a suffix such as `.openmpi` or `.hydra` may follow."""
-_OTHERS = ("prun", "srun", "aprun", "jsrun", "horovodrun", "deepspeed", "mlx.launch")
-"""Programs that start ranks by themselves, or by an MPI launcher of their own."""
-SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
-_WRAPPERS = (
-    "env", "time", "nice", "nohup", "timeout", "stdbuf", "numactl", "taskset", "setsid", "ionice", "chrt", "sudo",
-    "gosu", "su-exec", "setpriv", "tini", "dumb-init", "conda", "mamba", "micromamba", "pixi", "uv", "poetry",
-    "singularity", "apptainer", "nsys", "perf", "strace", "gdb", "valgrind", "xvfb-run",
-)  # fmt: skip
-"""Programs that run the command among their arguments."""
-_SCRIPTS = (".sh", ".bash")
-_NAMED = re.compile(
-    r"(?<![\w-])(?P<name>(?:mpirun|mpiexec|orterun|prterun)(?:[._]\w+)?|srun|horovodrun|mlx\.launch)(?![\w-])",
-    re.IGNORECASE,
+from stepset.plan.launchers import (
+    MPI_LAUNCHERS,
+    SHELLS,
+    is_mpi_launcher,
+    script_at,
+    shell_text,
 )
-_CALLS_SCRIPT = re.compile(r"[^\s;&|()'\"]+\.(?:sh|bash)(?![\w.-])")
+from stepset.plan.wrappers import wrapped_at
+
+_OTHERS = ("prun", "srun", "aprun", "jsrun", "horovodrun", "deepspeed", "mlx.launch")
+"""Further programs that start the ranks of a job."""
+_SCRIPTS = (".sh", ".bash")
+_IN_TEXT = (*sorted(MPI_LAUNCHERS, reverse=True), "srun", "horovodrun", "mlx.launch")
+_NAMED = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(map(re.escape, _IN_TEXT))})(?!\.?[\w-])", re.IGNORECASE)
+_WORD = re.compile(r"[^\s;&|()'\"]+")
+_NAMES_SCRIPT = re.compile(r".+\.(?:sh|bash)(?![\w.-])")
 _SOURCED = re.compile(r"(?:^|(?<=[\s;&|]))(?:source|\.)\s+[^\s;&|]+")
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
 
 
-class Finding(NamedTuple):
-    """Why a command is considered to start ranks itself.
+class RankStarter(NamedTuple):
+    """The part of a command that starts the ranks: a launcher or a shell script.
 
     Args:
-        what: `launcher` if the command names one, `script` if it runs a shell script whose content is not known.
-        name: the launcher, or the path of the script.
+        what: `launcher` if the command contains the name of a launcher. `script` if the command runs a shell script.
+        name: the name of the launcher, or the path of the script.
     """
 
     what: Literal["launcher", "script"]
     name: str
 
 
-def starts_ranks(command: Sequence[str]) -> Finding | None:
-    """Returns why a command starts the ranks itself; None if it is the program of one rank.
+def starts_ranks(command: Sequence[str]) -> RankStarter | None:
+    """Returns the launcher or script with which a command starts the ranks.
 
-    A command starts ranks if its program is a launcher, a shell whose `-c` text names a launcher, or a shell script;
-    wrappers such as `env`, `nice` or `conda run` may precede them.
+    Returns None if the command is the program of one rank. Wrappers such as `env`, `nice` or `conda run` may precede
+    the program of a command. A command is considered to start the ranks if its program is one of the following:
+
+    - A launcher.
+    - A shell script.
+    - A shell with `-c SCRIPT`, if SCRIPT contains the name of a launcher or of a shell script.
 
     >>> starts_ranks(["env", "A=1", "/opt/mpi/bin/mpirun", "-n", "4", "./a.out"])
-    Finding(what='launcher', name='mpirun')
+    RankStarter(what='launcher', name='mpirun')
     >>> starts_ranks(["bash", "-lc", "module load mpi && mpiexec ./a.out"])
-    Finding(what='launcher', name='mpiexec')
+    RankStarter(what='launcher', name='mpiexec')
     >>> starts_ranks(["./run.sh"])
-    Finding(what='script', name='./run.sh')
+    RankStarter(what='script', name='./run.sh')
     >>> starts_ranks(["./a.out", "--launcher", "mpirun"])
     """
-    if not command:
-        return None
-    program = posixpath.basename(command[0])
-    if is_mpi_launcher(command[0]) or program in _OTHERS:
-        return Finding("launcher", program)
+    at = wrapped_at(command)
+    return _by_program(command, at) if at < len(command) else None
+
+
+def _by_program(command: Sequence[str], at: int) -> RankStarter | None:
+    """Returns the launcher or script at index `at` of a command, or None if this program does not start ranks."""
+    program = posixpath.basename(command[at])
+    if is_mpi_launcher(command[at]) or program in _OTHERS:
+        return RankStarter("launcher", program)
     if program.endswith(_SCRIPTS):
-        return Finding("script", command[0])
-    if program in SHELLS:
-        return _by_shell(command[1:])
-    if program in _WRAPPERS:
-        return next(filter(None, (starts_ranks(command[at:]) for at in range(1, len(command)))), None)
-    return None
-
-
-def is_mpi_launcher(program: str) -> bool:
-    """Whether a program is an MPI's launcher, by its name: `mpirun`, `/opt/bin/mpiexec.hydra`, `mpirun_rsh`."""
-    return posixpath.basename(program).startswith(_MPI)
+        return RankStarter("script", command[at])
+    return _by_shell(command[at + 1 :]) if program in SHELLS else None
 
 
 def launcher_in(text: str) -> str | None:
-    """Returns the launcher that a shell script names outside comments, or None.
+    """Returns the first name of a launcher in the text of a shell script, or None if there is none.
+
+    Names in comments are ignored.
 
     >>> launcher_in("# uses mpirun\\n./a.out\\n"), launcher_in("exec $MPIRUN -n 4 ./a.out\\n")
     (None, 'MPIRUN')
@@ -86,18 +87,15 @@ def launcher_in(text: str) -> str | None:
     return found["name"] if found else None
 
 
-def _by_shell(words: Sequence[str]) -> Finding | None:
-    """Returns why a shell with these arguments starts ranks."""
-    at = 0
-    while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
-        option = words[at]
-        if not option.startswith("--") and "c" in option[1:]:
-            # The text is the first word after -c that is not an option: `bash -c -e TEXT` is possible, but unusual.
-            text = next((word for word in words[at + 1 :] if not word.startswith("-")), "")
-            if name := launcher_in(text):
-                return Finding("launcher", name)
-            called = _CALLS_SCRIPT.search(_SOURCED.sub("", _COMMENT.sub("", text)))
-            return Finding("script", called[0]) if called else None
-        at += 2 if option.endswith("o") or option in ("--rcfile", "--init-file") else 1
+def _by_shell(words: Sequence[str]) -> RankStarter | None:
+    """Returns the launcher or script that a shell with these arguments runs, or None if the shell runs neither."""
+    text = shell_text(words)
+    if text is not None:
+        if name := launcher_in(text):
+            return RankStarter("launcher", name)
+        # Matching each word separately takes linear time. A search in the whole text would take quadratic time.
+        called = map(_NAMES_SCRIPT.match, _WORD.findall(_SOURCED.sub("", _COMMENT.sub("", text))))
+        return next((RankStarter("script", each[0]) for each in called if each), None)
+    at = script_at(words)
     rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
-    return Finding("script", rest[0]) if rest else None
+    return RankStarter("script", rest[0]) if rest else None

@@ -1,19 +1,23 @@
-"""What a job executes, as one line of text. Pure."""
+"""Formats the program of a job as one line of text."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING
 
+from stepset.functions.program import call_text
+
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.spec.job import TrainingJob
 
 PROGRAM_LIMIT = 256
-"""The maximum number of characters of a program's text, which is an annotation of every run on a cluster."""
+"""The maximum length of the line. On a cluster, the line is stored in an annotation of the run."""
 
 
 def program_text(job: TrainingJob) -> str:
-    """Returns the script, module or command of a job with its arguments; empty for a function or a built-in recipe.
+    """Returns the script, module, command or Python function of a job with its arguments.
+
+    Returns "" if the job executes a built-in recipe, or a program text that stepset has not created from a function.
 
     >>> from stepset.spec import TrainingJob
     >>> program_text(TrainingJob(script="train.py", args=["--epochs", "3"]))
@@ -26,6 +30,6 @@ def program_text(job: TrainingJob) -> str:
     elif job.script is not None:
         words = [job.script, *job.args]
     else:
-        return ""
-    text = shlex.join(words)
+        words = []
+    text = shlex.join(words) if words else call_text(job.function or "")
     return text if len(text) <= PROGRAM_LIMIT else f"{text[: PROGRAM_LIMIT - 1]}…"

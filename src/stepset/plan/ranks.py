@@ -1,49 +1,64 @@
-"""The ranks of each pod, and whether a pod's command is itself a rank or starts ranks."""
+"""Determines which ranks each pod contains, and whether a pod's command is one rank or a launcher."""
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import dataclass
 
+from stepset.plan.launchers import find_launcher
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
-
-_LAUNCHERS = ("torchrun", "tune", "deepspeed", "accelerate", "mpirun", "mpiexec", "orterun", "prterun")
+from stepset.plan.values import literal_words
 
 
 def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
-    """Whether the agent starts the ranks of this group as copies of its command.
+    """Returns whether the agent starts each rank of a group as a copy of the group's command.
 
-    False if a launcher starts them: one that the agent wraps, or one in the user's own command.
+    The result is False if a launcher starts the ranks. The launcher can also be part of the user's command.
     """
     settings = group.agent
     if settings is None or settings.wrap is not None or plan.ssh is not None or not group.in_world:
         return False
-    first = group.command[0].parts[0] if group.command and group.command[0].parts else ""
-    if isinstance(first, str) and posixpath.basename(first).startswith(_LAUNCHERS):
+    if find_launcher(literal_words(group.command)):
         return False
     return plan.world.procs_per_node == settings.processes
 
 
 @dataclass(frozen=True, slots=True)
 class RankRange:
-    """The ranks of a group's pods: pod k has `per_pod` ranks from `first + k * per_pod` on."""
+    """The ranks of the pods of a group.
+
+    Each pod has `per_pod` ranks. The ranks of pod k begin with `first + k * per_pod`.
+    """
 
     first: int
     per_pod: int
 
 
 def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
-    """Returns group -> ranks of its pods, for groups whose ranks are known before they start."""
+    """Returns a mapping from the names of the pod groups to the ranks of their pods.
+
+    The mapping does not contain a group if its ranks are unknown before the pods start.
+    """
     procs = plan.world.procs_per_node
     if procs is None:
         return {}
-    # The plan places the ranks of a launcher that is a node last; Open MPI numbers them first (frameworks/mpi.py).
+    # If the launcher pod is a node, its ranks come first in Open MPI (frameworks/mpi.py), but last in the plan.
     first = {NODE: 0}
     return {
         group.name: RankRange(first.get(group.name, (plan.world.num_nodes - 1) * procs), procs)
         for group in plan.groups
         if _holds_ranks(plan, group)
     }
+
+
+def max_ranks(plan: LaunchPlan) -> int | None:
+    """Returns the number of ranks of a run, or the maximum number if the world is elastic.
+
+    Returns None if the number is unknown before the pods start, for example if a launcher in the user's command
+    determines the number.
+    """
+    if (held := rank_ranges(plan).get(NODE)) is None:
+        return None
+    return held.per_pod * (plan.world.elastic[1] if plan.world.elastic else plan.world.num_nodes)
 
 
 def _holds_ranks(plan: LaunchPlan, group: PodGroup) -> bool:

@@ -7,9 +7,10 @@ from stepset.plan.values import RENDEZVOUS_ID, SecretValue
 
 
 def secret_variables(plan: LaunchPlan) -> list[str]:
-    """Returns the names of the variables whose values come from Secrets or are the random rendezvous ID, in all groups.
+    """Returns the names of the variables that contain either the random rendezvous ID or a value from a Secret.
 
-    Of all groups, because a launcher reports failures and results of ranks in other pods.
+    The result contains the variables of all groups, because a launcher can report failures and results of ranks that
+    run in the pods of another group.
     """
     return sorted(
         {

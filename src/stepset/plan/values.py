@@ -1,7 +1,8 @@
-"""Text with placeholders that only a target or backend can fill in: host names, ports, paths, ranks.
+"""`Text`, a string with placeholders for host names, ports, paths and ranks.
 
-Frameworks write such text; targets (Kubernetes) and the local backend resolve it with a `Resolver` of their own, so
-that one plan runs anywhere.
+The frameworks create the `Text` objects of a plan. A `Resolver` replaces the placeholders. Each target for Kubernetes
+has its own `Resolver`, and the local backend also has a `Resolver`. Therefore the same plan can run on Kubernetes and
+locally.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class PodHost:
 
 @dataclass(frozen=True, slots=True)
 class PortNumber:
-    """A port of the plan, by name."""
+    """The number of the plan's port with this name."""
 
     name: str
 
@@ -33,21 +34,25 @@ class NodeRank:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRank:
-    """The rank of one process in the world: node rank x processes per node + local rank."""
+    """The rank of a process in the world. This is node rank x processes per node + local rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRank:
-    """The index of one process within its pod."""
+    """The index of a process within its pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnDeviceFirst:
-    """The pod's CUDA devices as a list for CUDA_VISIBLE_DEVICES, that of the process first; always the only part of a
-    Text.
+    """The value of CUDA_VISIBLE_DEVICES for a process: a list of all devices of the pod.
+
+    The first entry of the list is the device of the process.
+
+    A `Text` with this placeholder has no other parts.
 
     Args:
-        indexes: the list to use if the environment of the pod names no devices; "" to leave the variable unset then.
+        indexes: the list of devices to use if the environment of the pod specifies no devices. If this list is needed
+            and is "", the variable is not set.
     """
 
     indexes: str = ""
@@ -55,12 +60,12 @@ class OwnDeviceFirst:
 
 @dataclass(frozen=True, slots=True)
 class FirstNode:
-    """ "1" in pod 0 of the group, "0" in every other."""
+    """The string "1" in pod 0 of the group, and the string "0" in all other pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How many times the gang was started before."""
+    """The number of earlier attempts of the run. Each attempt starts all pods of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +75,29 @@ class RunName:
 
 @dataclass(frozen=True, slots=True)
 class RendezvousId:
-    """A random text, the same in all pods of a run and not part of their manifests; always the only part of a Text."""
+    """A random string that is equal in all pods of a run. The manifests do not contain this string.
+
+    A `Text` with this placeholder has no other parts.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CodePath:
-    """A path inside the code that is shipped with the job; "" is its directory."""
+    """The path of a file of the job's code in a pod. If `path` is empty, this is the path of the code directory."""
 
     path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MountedFile:
-    """The path of one of the plan's files, by name."""
+    """The path at which pods mount the plan's file of this name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFile:
-    """The file into which rank 0 writes the result."""
+    """The path of the file to which rank 0 writes the result."""
 
 
 Part = (
@@ -115,14 +123,15 @@ _KNOWN_TO_AGENT = frozenset({ProcessRank, LocalRank, OwnDeviceFirst, FirstNode})
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text with placeholders to fill in."""
+    """A string with placeholders."""
 
     parts: tuple[Part, ...]
 
     @property
     def needs_agent(self) -> bool:
-        """Whether only the agent can fill in the text, because it differs between pods or processes of one group."""
-        for part in self.parts:  # noqa: SIM110  # any() costs twice the time, and every render asks each variable twice
+        """Whether only the agent knows the value of a placeholder. Such a value differs between processes."""
+        # This loop is faster than any(). To render a run, stepset evaluates this property twice for each variable.
+        for part in self.parts:  # noqa: SIM110
             if type(part) in _KNOWN_TO_AGENT:
                 return True
         return False
@@ -147,7 +156,7 @@ Value = Text | SecretValue | FieldValue
 
 
 class Resolver(Protocol):
-    """Returns the text for one placeholder."""
+    """A function that returns the value of a placeholder as a string."""
 
     def __call__(self, part: Part) -> str: ...
 
@@ -157,7 +166,7 @@ RENDEZVOUS_ID = Text((RendezvousId(),))
 
 
 def text(*parts: Part | int) -> Text:
-    """A Text of these parts; numbers are converted.
+    """Returns a `Text` with these parts. Numbers are converted to strings.
 
     >>> text("tcp://", PodHost("node", 0), ":", 29500).parts
     ('tcp://', PodHost(group='node', index=0), ':', '29500')
@@ -166,13 +175,18 @@ def text(*parts: Part | int) -> Text:
 
 
 def texts(words: Iterable[str]) -> tuple[Text, ...]:
-    """Plain words as Texts."""
+    """Converts each word to a `Text` that has no placeholders."""
     return tuple([Text((w,)) for w in words])
 
 
 def resolve(value: Text, resolver: Resolver) -> str:
-    """Returns the text with every placeholder filled in."""
+    """Returns a string in which every placeholder of `value` is replaced with the result of `resolver`."""
     parts = value.parts
     if len(parts) == 1 and isinstance(parts[0], str):
         return parts[0]
     return "".join([p if isinstance(p, str) else resolver(p) for p in parts])
+
+
+def literal_words(words: Iterable[Text]) -> list[str]:
+    """Returns the words of a command, with `$` in place of each placeholder."""
+    return ["".join([part if isinstance(part, str) else "$" for part in word.parts]) for word in words]

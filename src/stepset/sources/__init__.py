@@ -1,23 +1,29 @@
-"""The job's own files: script and code directory, read before the job is run or rendered."""
+"""Reads the script or the code directory of a job before the job is run or rendered."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepset.errors import BadInputError
 from stepset.plan.code import script_in_code
 from stepset.sources.archive import CODE_LIMIT as CODE_LIMIT
-from stepset.sources.archive import pack
-from stepset.sources.code_files import CodeFiles, find_code_files
+from stepset.sources.archive import LARGE_CODE, UNPACKED_LIMIT, CodeTooLargeError, compress, largest, pack
+from stepset.sources.code_files import CodeFile, CodeFiles, find_code_files, shown
 from stepset.sources.ignore import OWN_FILE
 from stepset.sources.mpi_script import check_mpi_script
 from stepset.sources.regular_file import ChangedError, read_regular
+from stepset.sources.requirements import NO_REQUIREMENTS, Requirements, job_requirements, requirement_notes
+from stepset.sources.script_syntax import syntax_notes
 from stepset.sources.secret_files import holds_secret, secret_by_name
+from stepset.sources.siblings import find_siblings
 from stepset.spec.job import TrainingJob
+
+_SHOWN = 5
+"""The maximum number of file names in the note about shipped files."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,20 @@ class Sources:
     """The files that are shipped with a job.
 
     Args:
-        base_dir: the directory the job's paths are relative to.
-        code_dir: the code's directory on this machine: `code`, or the script's directory.
-        script: the script's text, if it is shipped alone.
-        archive: the packed `code` directory (tar.gz), the same bytes for the same files.
-        files: path and bytes of each file of the archive, the largest first.
-        notes: notes for the user, shown with the run from its start.
+        base_dir: the directory that relative paths of the job start from.
+        code_dir: the directory of the code on this machine. This is the job's `code`. If the job has no `code`, this is
+            the directory of the script.
+        script: the content of the script, if only the script is shipped.
+        archive: the packed `code` directory as a tar.gz. If the job has no `code`, the archive contains the script and
+            the modules that the script imports from its own directory. Equal files result in equal bytes.
+        files: the path and the number of bytes of each shipped file, the largest first.
+        requirements: the Python packages and the Python version that the job and its script require.
+        notes: notes for the user about this job.
+        missing: the names of imported modules that stepset finds neither in the directory of the script nor on this
+            machine. The tuple is empty unless the script adds to sys.path a directory whose path is unknown before the
+            script runs.
+        unshippable: the reason why the files cannot be shipped, or "" if they can be shipped. A local run ships no
+            files.
     """
 
     base_dir: Path
@@ -38,11 +52,19 @@ class Sources:
     script: bytes | None = None
     archive: bytes | None = None
     files: tuple[tuple[str, int], ...] = ()
+    requirements: Requirements = NO_REQUIREMENTS
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unshippable: str = ""
+
+    def check_shippable(self) -> None:
+        """Raises BadInputError if the files cannot be shipped."""
+        if self.unshippable:
+            raise BadInputError(self.unshippable)
 
 
 def absolute(path: Path) -> Path:
-    """Returns an absolute path; raises BadInputError for a relative one if the current directory was deleted."""
+    """Returns an absolute path. Raises BadInputError for a relative path if the current directory was deleted."""
     try:
         return path.absolute()
     except FileNotFoundError as error:
@@ -55,61 +77,110 @@ def absolute(path: Path) -> Path:
 
 
 def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
-    """Reads the script or packs the code directory of a job.
+    """Reads the script of a job, or packs the job's code directory.
+
+    Also reads the requirements of the job and of its script. The notes report a syntax error of the script.
 
     Args:
-        base_dir: the directory that the job's paths are relative to; default: the current directory.
+        base_dir: the directory that relative paths of the job start from. Default: the current directory.
 
     Raises:
-        BadInputError: a file is missing, unreadable or cannot be shipped, the code is over the limit, or the name
-            and the content of an MPI job's script disagree on whether the script starts the ranks.
+        BadInputError: a file is missing, is unreadable or has a type that cannot be shipped. Also raised if a
+            requirement is invalid. For an MPI job, also raised if the content of the script does not fit the name of
+            the script (`check_mpi_script`).
     """
     base = absolute(base_dir or Path())
+    sources = _read_files(job, base)
+    text = _script_text(job, sources)
+    if job.script is not None and text is not None:
+        sources = replace(sources, notes=(*sources.notes, *syntax_notes(job.script, text)))
+    required = job_requirements(job, text)
+    if not required:
+        return sources
+    return replace(sources, requirements=required, notes=(*sources.notes, *requirement_notes(job, required)))
+
+
+def find_requirements(job: TrainingJob, base_dir: Path) -> Requirements:
+    """Returns the requirements of a job and of the job's script.
+
+    If the script cannot be read, the function returns only the requirements of the job.
+
+    Raises:
+        BadInputError: the metadata of the script is invalid.
+    """
+    text = None
+    if job.script is not None and job.code_volume is None:
+        path = (
+            base_dir / job.script if job.code is None else base_dir / (job.code_directory or "") / script_in_code(job)
+        )
+        with suppress(OSError, ChangedError):
+            text = read_regular(path.resolve(), UNPACKED_LIMIT)
+    return job_requirements(job, text)
+
+
+def _script_text(job: TrainingJob, sources: Sources) -> bytes | None:
+    """Returns the content of the job's script, or None if there is no script or the script is on a volume."""
+    if job.script is None or job.code_volume is not None or sources.script is not None:
+        return sources.script
+    path = sources.code_dir / script_in_code(job)
+    with located_errors("script", path):
+        return read_regular(path.resolve(), UNPACKED_LIMIT)
+
+
+def _read_files(job: TrainingJob, base: Path) -> Sources:
+    if job.code_volume is not None:
+        return Sources(base, base)
     if job.command is not None:
-        check_mpi_script(job, base / (job.code or ""))
-    if job.code is not None:
-        return _read_code(job, base.resolve(), base.resolve() / job.code)
+        check_mpi_script(job, base / (job.code_directory or ""))
+    if job.code_directory is not None:
+        return _read_code(job, base.resolve(), base.resolve() / job.code_directory)
     if job.script is not None:
         return _read_script(base.resolve(), base.resolve() / job.script)
-    # The job has no files, so `base` is not resolved: that would take a tenth of the time of a render.
+    # The job has no files. `base` is not resolved, because resolving a path is slow compared with a render.
     if job.function is not None:
         _check_size("function", "the program", len(job.function.encode()))
     return Sources(base, base)
 
 
 def list_code(job: TrainingJob, base_dir: Path) -> CodeFiles:
-    """Returns the files of a job's `code` that are shipped, without reading them or checking their total size.
+    """Returns the shipped files of a job's `code`. Does not read the files, and does not check their total size.
 
     Raises:
         BadInputError: the directory is missing or unreadable, or contains files that cannot be shipped.
     """
-    assert job.code is not None
-    directory = base_dir.resolve() / job.code
+    assert job.code_directory is not None
+    directory = base_dir.resolve() / job.code_directory
     with located_errors("code", directory):
         if not directory.is_dir():
-            raise _missing("code", "directory", directory)
+            raise _missing("code", "directory", directory, base_dir)
         return find_code_files(directory)
 
 
 def _read_code(job: TrainingJob, base: Path, directory: Path) -> Sources:
     code = list_code(job, base)
+    archive, too_large, notes = None, "", ignored_notes(code)
     with located_errors("code", directory):
-        archive = pack(code)
+        try:
+            archive = pack(code)
+        except CodeTooLargeError as error:
+            too_large = str(error)
+            notes += (f"code: {code.size} bytes are too many to ship with a run on a cluster",)
     if job.script is not None and (script := script_in_code(job)) not in code.files:
         with located_errors("script", directory / script):
             if not (directory / script).is_file():
-                raise _missing("script", "file", directory / script)
+                raise _missing("script", "file", directory / script, base)
         raise BadInputError(
             f"script: {job.script} is not among the shipped files of code ({directory});"
             f" give a path inside it that {code.remedy_file} does not exclude, or leave code out"
         )
-    return Sources(base, directory, None, archive, tuple(code.largest_first()), ignored_notes(code))
+    files = tuple(code.largest_first())
+    return Sources(base, directory, archive=archive, files=files, notes=notes, unshippable=too_large)
 
 
 def _read_script(base: Path, path: Path) -> Sources:
     with located_errors("script", path):
         if not path.is_file():
-            raise _missing("script", "file", path)
+            raise _missing("script", "file", path, base)
         target = path.resolve()
         _check_size("script", str(path), target.stat().st_size)
         text = read_regular(target, CODE_LIMIT)
@@ -119,11 +190,81 @@ def _read_script(base: Path, path: Path) -> Sources:
         raise BadInputError(
             f"script: {path} looks like credentials, and a script is shipped in a ConfigMap; give a Python file"
         )
-    return Sources(base, path.parent, script=text)
+    with located_errors("script", path):
+        try:
+            siblings = find_siblings(path, text, base)
+            if siblings.files:
+                sources = _with_siblings(base, path, {path.name: CodeFile(target, len(text)), **siblings.files})
+            else:
+                sources = Sources(base, path.parent, script=text, files=((path.name, len(text)),))
+        except BadInputError as error:
+            return Sources(base, path.parent, unshippable=str(error))
+        return replace(sources, missing=siblings.missing)
+
+
+def _with_siblings(base: Path, path: Path, files: dict[str, CodeFile]) -> Sources:
+    """Packs a script together with the modules that the script imports.
+
+    If the modules cannot be packed, raises a BadInputError that contains the names of the modules.
+    """
+    code = CodeFiles(path.parent, files)
+    names = ", ".join(name for name, _ in zip((name for name in files if name != path.name), range(10), strict=False))
+    wrong = [name for name, file in files.items() if secret_by_name(name) or secret_by_name(file.path.name)]
+    if wrong:
+        raise BadInputError(
+            f"script: {path.name} imports {names} beside it, of which {wrong[0]} looks like credentials; rename it, or"
+            " give code: ."
+        )
+    packed = compress(code) if code.size <= UNPACKED_LIMIT else b""
+    if not packed or len(packed) > CODE_LIMIT:
+        size = f"{len(packed)} bytes packed" if packed else f"{code.size} bytes"
+        raise BadInputError(
+            f"script: {path.name} and the modules beside it that it imports ({names}) have {size}; at most {CODE_LIMIT}"
+            f" bytes packed can be shipped; the largest files are {largest(code.largest_first())}; {LARGE_CODE}"
+        )
+    return Sources(base, path.parent, archive=packed, files=tuple(code.largest_first()))
+
+
+def shipped_note(sources: Sources) -> tuple[str, ...]:
+    """Returns the notes about shipped files and missing imports, for a run on a cluster.
+
+    If no files are shipped, the function returns an empty tuple.
+
+    >>> shipped_note(Sources(Path(), Path(), b"x", None, (("train.py", 2000), ("lib/a.py", 10))))
+    ('ships 2 files of 2010 bytes: train.py, lib/a.py',)
+    """
+    if not sources.files:
+        return ()
+    size = sum(size for _, size in sources.files)
+    packed = f", {len(sources.archive)} bytes packed" if sources.archive is not None else ""
+    names = [shown(name) for name, _ in sources.files[:_SHOWN]]
+    more = [f"{len(sources.files) - _SHOWN} more"] if len(sources.files) > _SHOWN else []
+    count = "1 file" if len(sources.files) == 1 else f"{len(sources.files)} files"
+    return (f"ships {count} of {size} bytes{packed}: {', '.join([*names, *more])}", *import_notes(sources))
+
+
+def import_notes(sources: Sources) -> tuple[str, ...]:
+    """Returns the note about imported modules that may be missing in the pods of a cluster.
+
+    If no import is missing, the function returns an empty tuple.
+
+    >>> import_notes(Sources(Path(), Path(), b"import common", missing=("common",)))[0].partition(";")[0]
+    'script: common is imported, but found neither beside the script nor on this machine'
+    """
+    missing = sources.missing
+    if not missing:
+        return ()
+    names = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+    return (
+        f"script: {names} {'is' if len(missing) == 1 else 'are'} imported, but found neither beside the script nor on"
+        " this machine; the script extends sys.path, so ship the modules with code: DIR unless the image contains them",
+    )
 
 
 def ignored_notes(code: CodeFiles) -> tuple[str, ...]:
-    """Returns the note about what the ignore files exclude; empty if that is nothing.
+    """Returns a note about the files that the ignore files exclude.
+
+    If the ignore files exclude nothing, the function returns an empty tuple.
 
     >>> ignored_notes(CodeFiles(Path("/code"), {}, ".gitignore", ignored_files=1))
     ('code: 1 file is ignored because of .gitignore; `stepset explain --files` lists what is shipped',)
@@ -139,13 +280,18 @@ def ignored_notes(code: CodeFiles) -> tuple[str, ...]:
     )
 
 
-def _missing(field: str, what: str, path: Path) -> BadInputError:
-    return BadInputError(f"{field}: no such {what}: {path}; paths are relative to the job file")
+def _missing(field: str, what: str, path: Path, base: Path) -> BadInputError:
+    return BadInputError(f"{field}: no such {what}: {path}; paths are relative to {base.resolve()}")
 
 
 @contextmanager
 def located_errors(field: str, path: Path) -> Iterator[None]:
-    """Converts an OSError or ChangedError into a BadInputError that names the job file's field."""
+    """Converts an OSError or a ChangedError into a BadInputError. The message starts with `field`.
+
+    Args:
+        field: the name of a field of the job file.
+        path: the path in the message if the OSError contains no path.
+    """
     try:
         yield
     except OSError as error:
@@ -162,4 +308,4 @@ def located_errors(field: str, path: Path) -> Iterator[None]:
 
 def _check_size(field: str, what: str, size: int) -> None:
     if size > CODE_LIMIT:
-        raise BadInputError(f"{field}: {what} has {size} bytes; at most {CODE_LIMIT} can be shipped")
+        raise BadInputError(f"{field}: {what} has {size} bytes; at most {CODE_LIMIT} can be shipped; {LARGE_CODE}")

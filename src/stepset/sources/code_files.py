@@ -1,4 +1,4 @@
-"""Finds the files of a code directory that are shipped: what is ignored, and what cannot be shipped."""
+"""Finds the files of a code directory. Separates shipped files, ignored files and files that cannot be shipped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 
 from stepset.errors import BadInputError
-from stepset.sources.ignore import NEVER_CODE, OWN_FILE, VENV_FILE, IgnoreRules
+from stepset.sources.ignore import NEVER_CODE, OWN_FILE, RUN_ENTRIES, VENV_FILE, IgnoreRules
 from stepset.sources.secret_files import secret_by_name
 
 MAX_FILES = 10_000
-"""The maximum number of files shipped; a directory with more contains data, or is the wrong directory."""
+"""The maximum number of shipped files. A directory with more files contains data, or is the wrong directory."""
 MAX_ENTRIES = 100_000
-"""The maximum number of entries examined, including ignored ones; a huge directory is reported within seconds."""
+"""The maximum number of examined files and directories, including ignored ones. The limit also bounds the time."""
 _SHOWN = 10
 
 
@@ -25,8 +25,8 @@ class CodeFile:
     """A file that is shipped.
 
     Args:
-        path: the regular file on this machine; for a link, its target.
-        size: bytes, when the directory was read.
+        path: the path of the regular file on this machine. For a symbolic link, this is the target of the link.
+        size: the number of bytes at the time when the directory was read.
     """
 
     path: Path
@@ -38,11 +38,11 @@ class CodeFiles:
     """The files of a code directory.
 
     Args:
-        directory: the code directory, without links in its path.
-        files: path within the directory -> file, sorted.
-        ignore_file: the name of the ignore files that apply; None if there are none.
-        ignored_files: number of files that they ignore, those in ignored directories not counted.
-        ignored_directories: number of directories that they ignore.
+        directory: the path of the code directory. Symbolic links in this path are resolved.
+        files: the shipped files. The keys are the paths of the files within the directory, in sorted order.
+        ignore_file: the name of the ignore files that are used, or None if there are none.
+        ignored_files: the number of ignored files. The number does not include files in ignored directories.
+        ignored_directories: the number of ignored directories.
     """
 
     directory: Path
@@ -53,28 +53,31 @@ class CodeFiles:
 
     @property
     def remedy_file(self) -> str:
-        """The ignore file to which a user adds a pattern."""
+        """The name of the ignore file to which a user can add a pattern."""
         return self.ignore_file or OWN_FILE
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The total number of bytes of all files."""
         return sum(file.size for file in self.files.values())
 
     def largest_first(self) -> list[tuple[str, int]]:
-        """Returns (path within the directory, bytes) of each file."""
+        """Returns the path and the number of bytes of each file, the largest first."""
         return sorted(((name, file.size) for name, file in self.files.items()), key=lambda row: (-row[1], row[0]))
 
 
 def find_code_files(directory: Path) -> CodeFiles:
     """Returns the files of a code directory that are shipped.
 
-    A link to a file inside the directory is shipped as a file. All other links are errors: their targets do not exist
-    in the pods, and following them could ship any file of this machine. Files with names of credentials, and files
-    that are not regular, are errors, too.
+    A symbolic link to a file inside the directory is shipped as a file. The following entries cannot be shipped:
+
+    - Other symbolic links. Their targets do not exist in the pods.
+    - Files whose names indicate credentials.
+    - Files that are not regular, such as sockets.
 
     Raises:
-        BadInputError: files that cannot be shipped, one line for each; or too many files.
+        BadInputError: a file cannot be shipped, or there are too many files. The message has one line for each file
+            that cannot be shipped.
         OSError: a directory cannot be read.
     """
     root = directory.resolve()
@@ -101,14 +104,14 @@ def find_code_files(directory: Path) -> CodeFiles:
 
 @dataclass
 class _Walk:
-    """One pass over a code directory."""
+    """One traversal of a code directory."""
 
     root: Path
     rules: IgnoreRules = field(init=False)
     files: dict[str, CodeFile] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # top directory -> entries below it
+    counts: Counter[str] = field(default_factory=Counter)  # top directory -> the number of entries in it
     ignored_files: int = 0
     ignored_directories: int = 0
     _seen: int = 0
@@ -117,13 +120,13 @@ class _Walk:
         self.rules = IgnoreRules.of_directory(self.root)
 
     def collect(self) -> None:
-        """Fills the fields. Not recursive, because paths may have more parts than Python's stack has frames."""
+        """Fills the fields. The method is not recursive, because deep directories would exceed Python's stack."""
         folders = [("", self.rules)]
         while folders:
             folder, rules = folders.pop()
             entries = self._entries(folder)
             names = {entry.name for entry in entries}
-            if folder and VENV_FILE in names:
+            if folder and (VENV_FILE in names or names >= RUN_ENTRIES):
                 continue
             if folder and rules.file_name in names:
                 rules = rules.in_folder(self.root, folder)
@@ -158,7 +161,7 @@ class _Walk:
         return entries
 
     def link_problems(self) -> Iterator[str]:
-        """Adds links to shipped files to `files`; yields a line for each other link."""
+        """Yields an error line for each link whose target is not a shipped file. Adds all other links to `files`."""
         regular = dict(self.files)
         for name in sorted(self.links):
             remedy = f"or add the link to {self.rules.file_name or OWN_FILE}"
@@ -181,14 +184,14 @@ class _Walk:
 
 
 def _secrets(files: Mapping[str, CodeFile], remedy_file: str, root: Path) -> Iterator[str]:
-    """Yields a line for each file or directory whose name is that of credentials."""
+    """Yields an error line for each file or directory whose name indicates credentials."""
     found = (secret_by_name(name) for name in sorted(files))
     for name in dict.fromkeys(each for each in found if each is not None):
         yield secret_problem(name, remedy_file, root)
 
 
 def secret_problem(name: str, remedy_file: str, root: Path) -> str:
-    """Returns the line about a file or directory that holds credentials."""
+    """Returns the error line about a file or directory that contains credentials."""
     return (
         f"code: {shown(name)} looks like credentials, and many accounts may read the ConfigMap of the code;"
         f" add it to {remedy_file}, or move it out of {root}; to use credentials, set a variable from a Secret (env)"
@@ -196,7 +199,9 @@ def secret_problem(name: str, remedy_file: str, root: Path) -> str:
 
 
 def shown(name: str) -> str:
-    """Returns a file name for a message of one line: a name may contain line breaks and control characters.
+    """Returns a file name in a form that fits on one line of a message.
+
+    Line breaks and control characters in the name are escaped.
 
     >>> shown("a.py"), shown("a\\n.py")
     ('a.py', "'a\\\\n.py'")

@@ -1,31 +1,36 @@
-"""Which files of a code directory are ignored: names that are never code, and the rules of an ignore file.
+"""Decides which files of a code directory are ignored.
 
-The rules are those of gitignore (git 2.39, Documentation/gitignore.txt); the package pathspec matches them.
+A file is ignored if its name is in a fixed list of names, such as `.git`, or if a pattern in an ignore file matches its
+path. The patterns have the same meaning as in a `.gitignore` file (git 2.39, Documentation/gitignore.txt). The package
+pathspec matches paths against the patterns.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepset.errors import BadInputError
 from stepset.sources.regular_file import read_regular
+from stepset.spec.scalars import shortened
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 OWN_FILE = ".stepsetignore"
-"""The ignore file in a code directory; if there is none, `.gitignore` is used."""
+"""The name of the ignore file in a code directory. If this file does not exist, `.gitignore` is used."""
 GIT_FILE = ".gitignore"
 
 NEVER_CODE = frozenset(
     {
-        OWN_FILE,  # if the unpacked code is packed again, the file would exclude files a second time
+        OWN_FILE,  # if a process in a pod packs the shipped code, this process must not filter the code again
         GIT_FILE,
         ".DS_Store",
         ".direnv",
@@ -44,15 +49,27 @@ NEVER_CODE = frozenset(
         "node_modules",
     }
 )
-"""Names of files and directories that are always ignored, whatever an ignore file says."""
+"""The names of files and directories that are always ignored. An ignore file cannot change this."""
 VENV_FILE = "pyvenv.cfg"
-"""The file that marks a directory as a virtual environment (PEP 405), which is ignored under any name."""
+"""The file that marks a directory as a virtual environment (PEP 405). Virtual environments are always ignored."""
+RUN_ENTRIES = frozenset({"job.json", "lock", "pods", "ranks"})
+"""The entries of the directory of a local run, which STEPSET_HOME contains. Such directories are always ignored."""
 
 _LIMIT = 1024 * 1024
+_MAX_PATTERNS = 2000
+_MAX_LENGTH = 4096
+"""The maximum length of a pattern in bytes. This is the maximum length of a path on Linux (PATH_MAX)."""
+_MAX_STARS = 3
+_MAX_DOUBLE_STARS = 2
+_STARS = re.compile(r"(?<!\\)\*+(?=[^*])")
+"""Matches one or more `*` that another character follows. Only these make the matching of a pattern slow."""
 _END = "\0"
-"""A suffix added to every pattern and path. Without it, a pattern of pathspec that matches a directory also matches
-every path below it. In git the pattern matches only the directory, so that a later pattern can include it again. No
-name contains the suffix, so each pattern matches whole paths only, as in git."""
+"""A suffix that is added to every pattern and to every path. File names cannot contain this character.
+
+Without the suffix, a pattern that matches a directory would also match every path in the directory, because pathspec
+matches prefixes of paths. A later pattern could then not include the directory again. With the suffix, each pattern
+matches only whole paths, as in git.
+"""
 _SPECIAL = re.compile(r"([\\*?\[\]])")
 
 
@@ -61,10 +78,10 @@ class IgnoreRules:
     """The rules for one folder of a code directory.
 
     Args:
-        file_name: the name of the ignore files that are read, in the directory and in each folder of it; None if there
-            is no ignore file.
-        patterns: the patterns, relative to the code directory, and whether each matches only directories; later ones
-            take precedence.
+        file_name: the name of the ignore files. The code directory and each of its folders can contain a file of this
+            name. None if the code directory has no ignore file.
+        patterns: pairs of a pattern and a bool. The pattern is relative to the code directory. The bool states whether
+            the pattern matches only directories. If several patterns match a path, the last of them decides.
     """
 
     file_name: str | None = None
@@ -72,10 +89,10 @@ class IgnoreRules:
 
     @classmethod
     def of_directory(cls, directory: Path) -> IgnoreRules:
-        """Returns the rules for the files directly in a code directory.
+        """Returns the rules for the entries at the top level of a code directory.
 
         Raises:
-            BadInputError: the ignore file is not a regular file, too large, or has a line that is no pattern.
+            BadInputError: the ignore file is not a regular file, is too large, or contains an invalid pattern.
             OSError: the ignore file cannot be read.
         """
         for name in (OWN_FILE, GIT_FILE):
@@ -84,9 +101,12 @@ class IgnoreRules:
         return cls()
 
     def in_folder(self, directory: Path, folder: str) -> IgnoreRules:
-        """Returns the rules for the files of a folder that has an ignore file of its own; raises as `of_directory`.
+        """Returns the rules for the entries of a folder, including the rules of the folder's own ignore file.
 
-        `folder` is its path within the code directory.
+        Raises the same exceptions as `of_directory`.
+
+        Args:
+            folder: the path of the folder within the code directory.
         """
         assert self.file_name is not None
         path = directory / folder / self.file_name
@@ -94,15 +114,21 @@ class IgnoreRules:
         if content is None:
             raise BadInputError(f"code: {path} is not a regular file of at most {_LIMIT} bytes; correct or remove it")
         text = content.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
-        rules = replace(self, patterns=(*self.patterns, *_patterns(text, _as_bytes(folder))))
         try:
-            rules.ignores("a", is_directory=True)  # compiles all patterns, so that an error names this file
-        except ValueError as error:
+            own = tuple(_patterns(text, _as_bytes(folder)))
+            if len(self.patterns) + len(own) > _MAX_PATTERNS:
+                raise ValueError(f"more than {_MAX_PATTERNS} patterns, with those of the folders above it")
+            rules = replace(self, patterns=(*self.patterns, *own))
+            rules.ignores("a", is_directory=True)  # compiles the patterns, so that errors are raised here
+        except (ValueError, re.error) as error:
             raise BadInputError(f"code: {path}: {error}; correct the pattern") from error
         return rules
 
     def ignores(self, name: str, is_directory: bool) -> bool:
-        """Whether a path within the code directory is ignored; requires that no folder above it is ignored."""
+        """Returns whether a path within the code directory is ignored.
+
+        The method does not examine the parent folders of the path. Callers must skip ignored folders themselves.
+        """
         if not self.patterns:
             return False
         spec = self._of_directories if is_directory else self._of_files
@@ -118,37 +144,63 @@ class IgnoreRules:
 
 
 def _as_bytes(path: str) -> str:
-    """Returns a path with one character for each byte: `?` matches one byte in git, not one character."""
+    """Returns a string with one character for each byte of a path.
+
+    In git, a `?` in a pattern matches one byte. In pathspec, a `?` matches one character.
+    """
     return os.fsencode(path).decode("latin-1")
 
 
 def _compiled(patterns: Iterable[str]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec  # imported only if there are rules: it takes some 50 ms
+    from pathspec import GitIgnoreSpec  # imported only if there are rules, because the import takes some 50 ms
 
-    return GitIgnoreSpec.from_lines(patterns, backend="simple")
+    return GitIgnoreSpec(list(map(_compiled_pattern, patterns)), backend="simple")
 
 
 def _patterns(text: str, folder: str) -> Iterator[tuple[str, bool]]:
-    """Yields (pattern relative to the code directory, whether it matches only directories) of a folder's ignore file.
+    """Yields the patterns in the text of a folder's ignore file.
+
+    Each yielded pair contains a pattern, relative to the code directory, and whether the pattern matches only
+    directories.
 
     >>> [pattern.rstrip(_END) for pattern, _ in _patterns("# data\\n*.bin\\n/out/\\n!keep/*.bin\\n", "a[1]")]
     ['/a\\\\[1\\\\]/**/*.bin', '/a\\\\[1\\\\]/out', '!/a\\\\[1\\\\]/keep/*.bin']
     """
     place = "/" + _SPECIAL.sub(r"\\\1", folder) + "/" if folder else "/"
     for line in text.split("\n"):
+        if len(line) > _MAX_LENGTH:
+            raise ValueError(f"{shortened(line)}: a pattern has at most {_MAX_LENGTH} bytes")
         rule = _without_trailing_spaces(line.removesuffix("\r"))
         body = rule.removeprefix("!")
         path = body.removesuffix("/")
         trailing_escape = (len(path) - len(path.rstrip("\\"))) % 2
-        # git, too, ignores a pattern that ends with a backslash.
+        # Like git, this function skips a pattern that ends with a backslash.
         if rule.startswith("#") or not path.strip("/") or trailing_escape:
             continue
         anchored = "/" in path
         parts = path.removeprefix("/").split("/")
+        _check_stars(parts)
         if parts[-1] == "**":
             parts[-1:] = ["*"] if len(parts) == 1 and not anchored else ["**", "*"]
         below = "/".join(parts if anchored else ["**", *parts])
         yield f"{'!' if rule != body else ''}{place}{below}{_END}", path != body
+
+
+def _check_stars(parts: Sequence[str]) -> None:
+    """Raises ValueError if a pattern has so many `*` that matching the pattern could take minutes."""
+    stars = max(len(_STARS.findall(part)) for part in parts)
+    if stars > _MAX_STARS or sum(part == "**" for part in parts[:-1]) > _MAX_DOUBLE_STARS:
+        limits = f"at most {_MAX_STARS} `*` before the end of a name, and {_MAX_DOUBLE_STARS} `**` before the last name"
+        raise ValueError(f"{shortened('/'.join(parts))}: too many wildcards ({limits})")
+
+
+@lru_cache(maxsize=2 * _MAX_PATTERNS)  # the rules of all folders share patterns
+def _compiled_pattern(pattern: str) -> GitIgnoreSpecPattern:
+    from pathspec import GitIgnoreSpec
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the module re warns about sets such as [[a]
+        return GitIgnoreSpec.from_lines([pattern]).patterns[0]
 
 
 def _without_trailing_spaces(line: str) -> str:

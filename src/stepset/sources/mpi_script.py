@@ -1,4 +1,7 @@
-"""Checks that the name and the content of an MPI job's script agree on whether the script starts the ranks."""
+"""Checks that the content of an MPI job's script fits the name of the script.
+
+The name determines whether the script must start the ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,30 @@ import shlex
 from pathlib import Path
 
 from stepset.errors import BadInputError
-from stepset.plan.mpi_launch import SHELLS, launcher_in, starts_ranks
+from stepset.plan.launchers import SHELLS
+from stepset.plan.mpi_launch import launcher_in, starts_ranks
 from stepset.sources.regular_file import ChangedError, read_regular
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
 
 _LIMIT = 256 * 1024
-"""Maximum size of a shell script, in bytes; a larger file is a program and is not checked."""
+"""The maximum size of a shell script, in bytes. A larger file is a program and is not checked."""
 
 
 def check_mpi_script(job: TrainingJob, directory: Path) -> None:
-    """Raises BadInputError if the script contradicts what its name indicates (`stepset.plan.mpi_launch`).
+    """Raises BadInputError if the content of an MPI job's script does not fit the name of the script.
 
-    A command that is named as a shell script runs once, in the launcher; without mpirun in it, it would be one process.
-    mpirun starts any other command once for each rank; with mpirun in it, each rank would start all ranks. A file that
-    is not in `directory`, the job's code, is not checked: the image may have it.
+    The name decides how stepset runs the script (`stepset.plan.mpi_launch`):
+
+    - stepset runs a shell script once, in the launcher. The shell script must start mpirun. Otherwise the job would
+      have only one process.
+    - mpirun starts any other script once for each rank. The script must not start mpirun. Otherwise each rank would
+      start all ranks.
+
+    A script outside `directory` is not checked, because the script may be part of the image.
+
+    Args:
+        directory: the directory of the job's code.
     """
     if not job.needs_launcher or not job.command or (isinstance(job.framework, MPI) and job.framework.launch != "auto"):
         return
@@ -42,7 +54,7 @@ def check_mpi_script(job: TrainingJob, directory: Path) -> None:
 
 
 def _text(path: Path) -> str | None:
-    """Returns the content of a script; None if the file is missing, or is something else."""
+    """Returns the content of a script, or None if the file is missing or is not a script."""
     try:
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""Reads regular files of bounded size without following links; detects that a file changes meanwhile."""
+"""Reads regular files of limited size without following links. Detects whether a file changes while it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ class ChangedError(Exception):
 
 
 def read_regular(path: Path, limit: int) -> bytes | None:
-    """Returns the content of a file; None if it is a link, a special file, a directory, or larger than `limit` bytes.
+    """Returns the content of a regular file.
+
+    Returns None if the file is larger than `limit` bytes, or if `path` is a symbolic link, a directory or another
+    special file.
 
     Raises:
         ChangedError: the file changed while it was read.

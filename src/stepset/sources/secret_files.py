@@ -1,6 +1,7 @@
-"""Files that hold credentials, recognised by their name or content. Pure.
+"""Recognises files with credentials by the name or the content of the file.
 
-Shipped code is in a ConfigMap, which many accounts may read; such a file is an error instead of a leak.
+Shipped code is stored in a ConfigMap, and many accounts can read a ConfigMap. Therefore stepset rejects files with
+credentials. The functions of this module do not access the file system.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NAMES = frozenset(
     }
 )
 _SUFFIXES = (".jks", ".kdbx", ".key", ".keystore", ".kubeconfig", ".p12", ".pfx", ".ppk")
-# The last parts of a path.
+# The last two parts of the path of a file or directory that contains credentials.
 _PLACES = (
     (".config", "gcloud"),
     (".docker", "config.json"),
@@ -43,14 +44,14 @@ _PLACES = (
     ("huggingface", "token"),
     (".huggingface", "token"),
 )
-# Suffixes of .env files that contain only the names of variables, such as .env.example.
+# The suffixes of .env files that contain only the names of variables, such as .env.example.
 _TEMPLATES = (".dist", ".example", ".sample", ".template")
 
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
     rb"(?:[\s\"',+]|\\[rn]){0,40}(?:[A-Za-z0-9+/]{24}|Proc-Type:|Version:|Comment:)"
 )
-# File name -> what its content has if it holds credentials.
+# File name -> a pattern. The file contains credentials if its content matches the pattern.
 _CONTENTS = {
     "credentials.json": re.compile(
         rb'"(?:access_token|client_secret|private_key|refresh_token|secret_access_key|secretAccessKey)"'
@@ -61,7 +62,9 @@ _CONTENTS = {
 
 
 def secret_by_name(path: str) -> str | None:
-    """Returns the file or directory in a path (with `/`) whose name is that of credentials; None if there is none.
+    """Returns the beginning of a path, up to the file or directory whose name indicates credentials.
+
+    Returns None if no name in the path indicates credentials. The names are separated by `/`.
 
     >>> secret_by_name("conf/.aws/config"), secret_by_name(".env.local"), secret_by_name("train.py")
     ('conf/.aws', '.env.local', None)
@@ -80,7 +83,11 @@ def secret_by_name(path: str) -> str | None:
 
 
 def holds_secret(path: str, content: bytes) -> bool:
-    """Whether the content of a file is a private key, or credentials of the kind that its name announces."""
+    """Returns whether a file contains credentials.
+
+    The function finds private keys in every file. In files with the names in `_CONTENTS`, such as `.npmrc`, the
+    function also finds other credentials.
+    """
     name = path.rsplit("/", 1)[-1].lower()
     if name.endswith(".pem") and b"PRIVATE KEY-----" in content:
         return True

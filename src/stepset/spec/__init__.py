@@ -1,6 +1,7 @@
-"""TrainingJob, the job file's model, and how it is loaded.
+"""`TrainingJob`, the model of a job file, and the functions that load a job.
 
-The names are imported on first use, so that code that only needs `stepset.spec.names` does not load pydantic.
+The names of this package are imported when they are first used. Therefore importing `stepset.spec.names` does not
+import pydantic.
 """
 
 from __future__ import annotations

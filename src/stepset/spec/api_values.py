@@ -1,4 +1,7 @@
-"""Parts of the job file that have the form of the Kubernetes API: affinity, tolerations and the pod template."""
+"""Checks the parts of a job file that have the form of the Kubernetes API.
+
+These parts are the affinity, the tolerations and the pod template.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from pydantic import BeforeValidator
 from stepset.spec.base import validation_error
 from stepset.spec.scalars import not_a_list, not_text, number, plain, shortened
 
-# Fields of pods that are text or lists of text (k8s.io/api v0.36 core/v1/types.go). The API server refuses numbers and
-# booleans there.
+# The fields of pods that contain strings or lists of strings (k8s.io/api v0.36 core/v1/types.go). The API server
+# rejects numbers and booleans in these fields.
 _TEXT_FIELDS = frozenset(
     {
         "args", "command", "effect", "image", "key", "mountPath", "operator", "path", "subPath", "topologyKey", "value",
@@ -21,19 +24,21 @@ _TEXT_FIELDS = frozenset(
     }
 )  # fmt: skip
 _TEXT_MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
-"""Fields that are mappings to text."""
+"""The fields that contain mappings from strings to strings."""
 _NUMBERS_IN = ("exitCodes", "onExitCodes")
-"""Fields whose `values` are numbers."""
+"""The names of the fields in which `values` is a list of numbers instead of strings."""
 _INT64 = range(-(1 << 63), 1 << 63)
-"""The integers of the Kubernetes API (k8s.io/apimachinery v0.36 pkg/util/json/json.go)."""
+"""The range of integers in the Kubernetes API (k8s.io/apimachinery v0.36 pkg/util/json/json.go)."""
 _Place = tuple[str | int, ...]
 
 
 def json_value(value: Any) -> Any:
-    """Returns a value with plain values instead of Scalars.
+    """Converts a part of a job file to JSON data. Each `Scalar` is replaced with `Scalar.value`.
 
     Raises:
-        ValidationError: a value does not exist in JSON, would be misread, or is not text although its field is text.
+        ValidationError: a value cannot be represented in JSON, exceeds 64 bits, or is a number in base 60, such as
+            `12:30`. Also raised if a field that requires a string contains a value of another type, or if `command` or
+            `args` is a string instead of a list.
     """
     if wrong := list(_problems(value, (), is_text=False)):
         raise validation_error(*wrong)
@@ -75,7 +80,9 @@ def _scalar_problem(value: Any, *, is_text: bool) -> str:
         return f"{shortened(repr(value))} is beyond 64 bits; write a smaller number, or quote it"
     if isinstance(inner, float) and not math.isfinite(inner):
         return f"{value!r} is not a number of JSON; write a number, or quote it"
-    if ":" in str(value):  # base 60; octal numbers are accepted, because they are common here as file modes
+    # A number with ":" is read in base 60, and is rejected. Octal numbers are accepted, because file modes are often
+    # octal.
+    if ":" in str(value):
         try:
             number(value)
         except ValueError as error:

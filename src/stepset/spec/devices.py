@@ -1,7 +1,7 @@
-"""The accelerators of a pod: what each resource name means for `procs_per_node: auto`, and the devices of a job.
+"""Determines the accelerators of a pod, and the number of processes that `procs_per_node: auto` means for this pod.
 
-`KNOWN` is the only list of resource names; docs/job-file.md is generated from it. Kubeflow Trainer v2.3.0 counts every
-resource whose name contains "gpu", whatever its unit (pkg/runtime/runtime.go:289-315).
+The rules differ from those of Kubeflow Trainer v2.3.0. Trainer counts every resource whose name contains "gpu", even if
+a unit of the resource is not a device (pkg/runtime/runtime.go:289-315).
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ if TYPE_CHECKING:
     from stepset.spec.resources import Resources
 
 _PRECEDENCE: tuple[Unit, ...] = ("device", "mig", "uncounted", "whole", "percent", "share")
-# The words in a name such as example.com/gpu-memory that state an amount and not a number of devices.
+# Matches names of resources with a quantity that is not a number of devices. For example, the quantity of
+# example.com/gpu-memory is an amount of memory. A name such as example.com/compute-gpu is that of a device, but
+# example.com/gpu-compute is an amount of computing power.
 _AMOUNT = re.compile(
-    r"(?:^|[^a-z]|gpu)(?:v?mem(?:ory)?|v?cores?|millicores|percent(?:age)?|ratio|tflops|priority|bandwidth|tiles?"
-    r"|monitoring|nic\d*|rdma|hca|sriov)(?:[^a-z]|$)"
+    r"(?:^|[^a-z]|gpu)(?:v?mem(?:ory)?|vram|hbm(?!\d)|v?cores?|milli(?:cores)?|compute(?!.*gpu)|percent(?:age)?|ratio|tflops"
+    r"|priority|bandwidth|tiles?|monitoring|nic\d*|rdma|hca|sriov)(?:[^a-z]|$)"
+)
+# Matches names of resources that are not accelerators, such as network interfaces and device files.
+_OTHER = re.compile(
+    r"(?:^|[^a-z])(?:[a-z]*nics?|net[a-z]*|rdma|roce|hca|ib|infiniband|sriov|vfs?|hostdev|eni|ips?|qat|fuse"
+    r"|licenses?)\d*(?:[^a-z]|$)"
 )
 _FRACTION = ("gpu-fraction", "gpu-memory")
 _FRACTION_DEVICES = "gpu-fraction-num-devices"
@@ -35,13 +42,15 @@ class Devices:
     """The accelerators of a pod.
 
     Args:
-        name: the resource, annotation or claim that requests them; "" if nothing does.
-        count: the number of its devices; 0 if `problem` is set.
-        processes: the number of processes per node for `auto`; 0 without devices.
-        rule: why this is the number of processes, as in "4 x nvidia.com/gpu".
-        unit: what one unit of the resource is.
-        problem: why `auto` cannot count the processes, with the remedy; "" if it can.
-        ignored: other resources with devices, which do not count.
+        name: the name of the resource, annotation or claim that requests the accelerators. "" if the pod requests none.
+        count: the number of devices. 0 if the pod requests no devices, or if the number cannot be determined.
+        processes: the number of processes per node for `procs_per_node: auto`. 0 if there are no devices.
+        rule: the reason for the number of processes, such as "4 x nvidia.com/gpu".
+        unit: the meaning of one unit of the resource.
+        problem: an error message if `procs_per_node: auto` cannot determine the number of processes. Otherwise "".
+        ignored: the names of other device resources that the pod requests. They are not counted.
+        unknown: the names of requested resources that may be accelerators. They are not counted. Empty if the pod
+            requests other accelerators.
     """
 
     name: str = ""
@@ -51,10 +60,14 @@ class Devices:
     unit: Literal["", Unit] = ""
     problem: str = ""
     ignored: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def counted_by_torchrun(self) -> bool:
-        """Whether torchrun counts the devices itself, as in Kubeflow Trainer: devices with "gpu" in their name."""
+        """Whether torchrun can count the devices.
+
+        The name of the resource must contain "gpu". Kubeflow Trainer uses the same rule.
+        """
         return self.unit == "device" and "gpu" in self.name.lower()
 
 
@@ -63,12 +76,19 @@ def devices_of(
 ) -> Devices:
     """Returns the accelerators of a pod.
 
-    Whole devices take precedence over shares, names with "gpu" over others, requests over limits, and then the first
-    name in alphabetical order, so that the result does not depend on the order of a mapping, as in Kubeflow Trainer.
+    If the pod requests several device resources, only one of them determines the number of processes. The following
+    rules select this resource:
+
+    1. Resources of whole devices take precedence over shares of devices.
+    2. Names that contain "gpu" take precedence over other names.
+    3. The first name in alphabetical order takes precedence.
+
+    If a resource has both a request and a limit, the request is used.
 
     Args:
-        annotations: the pod's annotations, which request a share of a GPU from Run:ai and the KAI scheduler.
-        claims: names of the container's claims for dynamic resource allocation.
+        resources: the resources of the pod.
+        annotations: the annotations of the pod. Run:ai and the KAI scheduler use annotations for shares of GPUs.
+        claims: the names of the container's claims for dynamic resource allocation.
     """
     amounts = _amounts(resources)
     units = {name: unit_of(name) for name in amounts}
@@ -77,19 +97,20 @@ def devices_of(
         key=lambda name: (_PRECEDENCE.index(units[name]), "gpu" not in name.lower(), name),
     )
     if not names:
-        return _fraction(annotations or {}) or _claimed(tuple(claims)) or Devices()
+        unknown = tuple(sorted(name for name in amounts if _may_be_accelerator(name)))
+        return _fraction(annotations or {}) or _claimed(tuple(claims)) or Devices(unknown=unknown)
     return _counted(names, units, amounts)
 
 
 def node_devices(job: TrainingJob) -> Devices:
-    """Returns the accelerators of a pod of the job's world."""
+    """Returns the accelerators of each pod of the job's nodes."""
     template = job.pod_template
     annotations = {**job.annotations, **pod_annotations(template)}
     return devices_of(job.node_resources(), annotations, node_claims(template))
 
 
 def unit_of(name: str) -> Unit:
-    """Returns what one unit of a resource is.
+    """Returns the meaning of one unit of a resource.
 
     >>> unit_of("nvidia.com/gpu"), unit_of("volcano.sh/vgpu-memory"), unit_of("example.com/gpu"), unit_of("rdma/hca")
     ('device', 'share', 'device', 'none')
@@ -112,14 +133,26 @@ def _unit_by_words(name: str) -> Unit:
     return AnyGpu.SHARED if kind.endswith((".shared", "-shared")) else AnyGpu.DEVICE
 
 
+def _may_be_accelerator(name: str) -> bool:
+    """Returns whether a resource that is not counted may be an accelerator, because its meaning is unknown."""
+    return "/" in name and _row(name) is None and not _OTHER.search(name.lower().rpartition("/")[2])
+
+
 def _amounts(resources: Resources) -> dict[str, str]:
-    """Resource name -> quantity, of those that are not zero; requests over limits."""
+    """Returns a mapping from resource names to quantities. Requests take precedence over limits.
+
+    Quantities of zero are left out.
+    """
     both = {name: amount for name, amount in resources.limits.items() if parse_quantity(amount)}
     return both | {name: amount for name, amount in resources.requests.items() if parse_quantity(amount)}
 
 
 def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, str]) -> Devices:
-    """Returns the devices of the first of `names`, which are in the order of precedence."""
+    """Returns the devices of the resource with the highest precedence.
+
+    Args:
+        names: the names of the requested device resources. The name with the highest precedence is first.
+    """
     name = names[0]
     unit = units[name]
     whole = [each for each in names if units[each] in ("device", "mig", "uncounted", "whole")]
@@ -164,7 +197,7 @@ def _percent(names: list[str], amounts: Mapping[str, str]) -> Devices:
 
 
 def _fraction(annotations: Mapping[str, Any]) -> Devices | None:
-    """The devices that Run:ai's annotations request; None if there are none."""
+    """Returns the devices that Run:ai's annotations request, or None if the pod has no such annotation."""
     name = next((name for name in _FRACTION if name in annotations), None)
     if name is None:
         return None

@@ -1,4 +1,7 @@
-"""Environment variables of a job file: a text, a key of a Secret, or a field of the pod."""
+"""The models of the environment variables in a job file.
+
+The value of a variable is a string, a key of a Secret or a field of the pod.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 
-from stepset.spec.base import JobModel, Switch, nearest, validation_error
+from stepset.spec.base import JobModel, Switch, unknown_keys, validation_error
 from stepset.spec.scalars import as_text, not_text, plain
 
 _KEYS = ("value", "secret", "key", "field", "override")
 _IN_TEMPLATE = "it in pod_template, as {containers: [{name: node, env: [...]}]}"
-# Fields of Kubernetes' variables -> their form in a job file.
+# Field of a variable in the Kubernetes API -> the equivalent in a job file.
 _OF_KUBERNETES = {
     "valueFrom": "{secret: NAME, key: KEY} or {field: PATH}",
     "secretKeyRef": "{secret: NAME, key: KEY}",
@@ -26,9 +29,10 @@ _NAME = re.compile(r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
 
 
 class EnvText(JobModel):
-    """A variable with a plain value; `$(NAME)` in it is expanded as in Kubernetes."""
+    """A variable with a plain value. The value may contain references `$(NAME)` to other variables."""
 
     value: Annotated[str, BeforeValidator(as_text)]
+    """The value of the variable."""
     override: Switch = False
     """Whether to replace a variable that stepset sets."""
 
@@ -38,18 +42,26 @@ class EnvText(JobModel):
 
 
 class EnvSecret(JobModel):
-    """A variable read from a key of a Secret. stepset stores `***` for its value; docs/security.md lists exceptions."""
+    """A variable with the value of a Secret's key. In stored data and reports, stepset replaces the value with `***`.
+
+    docs/security.md lists the exceptions.
+    """
 
     secret: str = Field(min_length=1)
+    """The name of a Secret in the namespace of the run."""
     key: str = Field(min_length=1)
+    """The key in the Secret."""
     override: Switch = False
+    """Whether to replace a variable that stepset sets."""
 
 
 class EnvField(JobModel):
-    """A variable read from a field of the pod, such as status.hostIP."""
+    """A variable with the value of a field of the pod, such as status.hostIP."""
 
     field: str = Field(min_length=1)
+    """The path of the field, as in `fieldRef` of the Kubernetes API."""
     override: Switch = False
+    """Whether to replace a variable that stepset sets."""
 
 
 EnvVar = EnvText | EnvSecret | EnvField
@@ -68,7 +80,7 @@ def _as_mapping(value: Any) -> Any:
 
 
 def _model_of(value: dict[Any, Any]) -> type[EnvText | EnvSecret | EnvField]:
-    """Returns the model class of a variable; raises ValueError or ValidationError if the mapping has an unknown key."""
+    """Returns the model class of a variable. Raises ValueError or ValidationError if the mapping has an unknown key."""
     if "secret" in value or ("key" in value and value.keys() <= {"key", "override"}):
         return EnvSecret
     if "field" in value:
@@ -76,7 +88,7 @@ def _model_of(value: dict[Any, Any]) -> type[EnvText | EnvSecret | EnvField]:
     if "value" not in value and (unknown := [key for key in value if key not in _KEYS]):
         if form := next((form for name, form in _OF_KUBERNETES.items() if _is_near(unknown[0], name)), None):
             raise ValueError(f"{unknown[0]} is not known here; write {form}")
-        raise validation_error(*(((), f"unknown key {key!r}; {nearest(str(key), _KEYS)}") for key in unknown))
+        raise validation_error(*(((), text) for text in unknown_keys(map(str, unknown), _KEYS)))
     return EnvText
 
 
@@ -88,9 +100,10 @@ def _is_near(key: Any, name: str) -> bool:
 def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:
     for name, var in env.items():
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a variable name; use letters, digits, '_', '-' and '.'")
+            first = ", and do not begin with a digit" if _NAME.fullmatch(f"_{name}") else ""
+            raise ValueError(f"{name!r} is not a variable name; use letters, digits, '_', '-' and '.'{first}")
         if name.startswith("PET_") and isinstance(var, EnvText) and not var.value:
-            # torchrun takes an empty PET_ variable for a value and fails (torch 2.13, argparse_util.py).
+            # torchrun uses an empty variable as the value of an option, and fails (torch 2.13, argparse_util.py).
             raise ValueError(f"{name} is empty, which torchrun takes for a value; leave it out")
     return env
 

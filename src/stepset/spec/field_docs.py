@@ -1,7 +1,7 @@
-"""The docstrings below the fields of a model, read from its source when they are needed.
+"""Reads the docstrings below the fields of a model from the model's source code.
 
-pydantic can read them itself (`use_attribute_docstrings`), but does so whenever a model is imported. That takes a sixth
-of the time that every command needs to import the job's models.
+pydantic has an option for this purpose (`use_attribute_docstrings`). With this option, pydantic reads the source code
+whenever a model is imported, which takes much time. This module reads the docstrings only when they are needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ from itertools import pairwise
 
 @cache
 def field_docs(model: type) -> dict[str, str]:
-    """Returns field -> docstring, for the fields of the class body that have one; {} if there is no source."""
+    """Returns a mapping from the names of a model's fields to their docstrings.
+
+    The mapping includes the fields of base classes. Fields without a docstring are missing. If the source code is not
+    available, the mapping is empty.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if "__annotations__" in vars(base) and base.__module__.startswith(__package__):
+            found |= _own_docs(base)
+    return found
+
+
+def _own_docs(model: type) -> dict[str, str]:
     try:
         source = inspect.getsource(model)
     except OSError:

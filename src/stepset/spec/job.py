@@ -1,45 +1,88 @@
-"""TrainingJob: the model of a job, with the same field names in the job file, the CLI and every operator."""
+"""`TrainingJob`, the model of a job. Its field names are those of the job file, the CLI and all operators."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from stepset.spec.api_values import ApiMapping
-from stepset.spec.base import AbsolutePath, Command, Count, JobModel, TextList, check_size, nearest, validation_error
+from stepset.spec.base import (
+    AbsolutePath,
+    Command,
+    Count,
+    JobModel,
+    TextList,
+    check_size,
+    nearest,
+    problems_of_keys,
+    validation_error,
+    with_other_problems,
+)
 from stepset.spec.environ import Env
-from stepset.spec.names import jobset_name_budget, slug
+from stepset.spec.misplaced import hint_elsewhere
+from stepset.spec.names import jobset_name_budget, program_name, slug
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
-from stepset.spec.parts import Label, Network, Restart, Role, Scheduling, Storage
+from stepset.spec.parts import CodeVolume, Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
+from stepset.spec.requirement import RequirementList
 from stepset.spec.resources import Resources, merge_resources
 from stepset.spec.scalars import number, plain, shortened
-from stepset.spec.template import NODE, container_resources
+from stepset.spec.template import container_resources, node_place
 
+_INTEGER = TypeAdapter(int)
+"""Validates whole numbers as pydantic does in all other fields. For example, 2.0 is accepted."""
 ENTRIES = ("script", "module", "command", "function")
+
+
+def _framework_hint(kind: str) -> str:
+    return "did you mean 'torch'?" if kind == "torchrun" else nearest(kind, KINDS)
 
 
 def _framework_mapping(value: Any) -> Any:
     if not isinstance(value, (str, dict)):
         return value
     if isinstance(value, dict) and "kind" not in value:
+        if kind := next((key for key in value if key in KINDS), None):
+            raise ValueError(f"{kind!r} is a kind; write its options beside it: framework: {{kind: {kind}, ...}}")
         raise validation_error((("kind",), f"is missing; it must be one of {', '.join(KINDS)}"))
     kind = value if isinstance(value, str) else value["kind"]
     if kind not in KINDS:
-        raise ValueError(f"unknown framework {kind!r}; {nearest(str(kind), KINDS)}")
+        raise ValueError(f"unknown framework {kind!r}; {_framework_hint(str(kind))}")
     return {"kind": value} if isinstance(value, str) else value
 
 
 def _procs_per_node(value: Any) -> Any:
     if value in ("auto", "cpu", "gpu"):
         return value
-    text = str(plain(value) if isinstance(plain(value), bool) else number(value))
-    if isinstance(plain(value), bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
-    return check_size(int(text))
+    unknown = ValueError(f"{value!r} is not known; use auto, cpu, gpu, or a whole number of 1 or more")
+    if isinstance(plain(value), bool):
+        raise unknown
+    try:
+        count = _INTEGER.validate_python(number(value))
+    except ValidationError:
+        raise unknown from None
+    if count < 1:
+        raise unknown
+    return check_size(count)
+
+
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*")
+"""The pattern of `package.module`, `module.function` and `module:function`."""
 
 
 def _agent_choice(value: Any) -> Any:
@@ -49,8 +92,23 @@ def _agent_choice(value: Any) -> Any:
     return {"auto": "auto", "true": True, "false": False}[text]
 
 
+def _not_a_file(text: str) -> str:
+    """Returns `text`. Raises ValueError if the text is the path of a Python file."""
+    if text.endswith(".py") and not any(space in text for space in "\n;#'\""):
+        raise ValueError(f"{text!r} is the path of a file; give it as script instead")
+    return text
+
+
 def _compiles(program: str) -> str:
-    """Returns the source text of a program; ValueError if it is not Python."""
+    """Returns the source text of a program.
+
+    Raises ValueError if the text is not a Python program, or if it is only the name of a module or of a function.
+    """
+    if _REFERENCE.fullmatch(program):
+        raise ValueError(
+            f"{program!r} is a name, not the source of a program; to run a module, give its name as module; to call a"
+            " function, write a program that imports and calls it"
+        )
     try:
         with warnings.catch_warnings(action="ignore"):
             compile(program, "function", "exec", dont_inherit=True)
@@ -62,8 +120,23 @@ def _compiles(program: str) -> str:
     return program
 
 
-Program = Annotated[str, AfterValidator(_compiles)]
+def _without_references(path: str) -> str:
+    """Returns `path`. Raises ValueError if the path contains a reference `$(NAME)` or `$$`.
+
+    Kubernetes would replace the reference, because the path becomes a part of a command or of a variable.
+    """
+    if "$(" in path or "$$" in path:
+        raise ValueError(
+            f"{path!r} contains '$(' or '$$', which Kubernetes replaces in commands and variables; use another path"
+        )
+    return path
+
+
+ScriptPath = Annotated[str, AfterValidator(_without_references)]
+CheckpointPath = Annotated[AbsolutePath, AfterValidator(_without_references)]
+Program = Annotated[str, AfterValidator(_not_a_file), AfterValidator(_compiles)]
 """The source text of a Python program."""
+ModuleName = Annotated[str, AfterValidator(_not_a_file)]
 ProcsPerNode = Annotated[
     Any,
     BeforeValidator(_procs_per_node),
@@ -73,76 +146,119 @@ AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"en
 
 
 def _max_name_length(roles: Any) -> int:
-    """Returns the maximum length of a derived name: 40, or less if a role has a long name."""
-    rows = roles if isinstance(roles, (list, tuple)) else ()  # anything else is rejected by the model
+    """Returns the maximum length of the name that stepset derives for a job.
+
+    Long names of roles reduce this maximum.
+    """
+    rows = roles if isinstance(roles, (list, tuple)) else ()  # the model rejects other values later
     names = [role.get("name") if isinstance(role, dict) else getattr(role, "name", "") for role in rows]
     room = jobset_name_budget([("launcher", 1), *((str(name), 1000) for name in names)])
     return min(40, max(1, room))
 
 
+def _code_form(value: Any) -> str:
+    return "CodeVolume" if isinstance(value, (dict, CodeVolume)) else "CodeDirectory"
+
+
+Code = Annotated[
+    Annotated[Annotated[str, Field(min_length=1)], Tag("CodeDirectory")] | Annotated[CodeVolume, Tag("CodeVolume")],
+    Discriminator(_code_form),
+]
+"""The directory of the job's code, or a volume that contains it."""
+
+
+PARTS: dict[str, type[JobModel]] = {"scheduling": Scheduling, "network": Network, "restart": Restart}
+"""The parts of a job whose fields are often written at the top level of a job file."""
+
+
 class TrainingJob(JobModel):
-    """A distributed training run: what to run, on how many nodes, with which resources.
+    """A distributed training job. The fields state what to run, on how many nodes, and with which resources.
 
     >>> TrainingJob(framework="torch", num_nodes=2, script="train.py").name
     'train'
     """
 
     name: Label
-    """DNS-1035 label; default: made from script, module or command."""
+    """The name of the job, a DNS-1035 label. By default, the name is derived from script, module or command."""
     framework: Annotated[Framework, BeforeValidator(_framework_mapping)] = Torch()
-    """The framework, which starts and connects the ranks: a kind, or a mapping of kind and options; default: torch."""
+    """The framework of the training code. The value is the kind of a framework, or a mapping with the kind and the
+    options of the framework."""
     num_nodes: Count = Field(default=1, ge=1)
-    """Pods that join the training world."""
+    """The number of pods that train."""
     procs_per_node: ProcsPerNode = "auto"
-    """Processes per node: a number, or auto, cpu or gpu to count them from resources_per_node (docs/job-file.md)."""
+    """The number of processes per node. With auto, cpu or gpu, stepset derives the number from resources_per_node
+    (docs/job-file.md)."""
     image: str | None = Field(default=None, min_length=1)
-    """Container image; needed on Kubernetes, ignored locally."""
-    script: str | None = Field(default=None, min_length=1)
-    """Python file to run, relative to the job file."""
-    module: str | None = Field(default=None, min_length=1)
-    """Python module to run, as `python -m` does."""
+    """The container image. It is required on Kubernetes and ignored in local runs."""
+    script: ScriptPath | None = Field(default=None, min_length=1)
+    """The path of the Python file to run, relative to the job file."""
+    module: ModuleName | None = Field(default=None, min_length=1)
+    """The Python module to run, as with `python -m`."""
     command: Command | None = Field(default=None, min_length=1)
-    """Program to run and its arguments, as a list."""
+    """The program to run and its arguments, as a list."""
     function: Program | None = Field(default=None, min_length=1)
-    """Source text of a Python program; set by the decorators."""
+    """The source text of a Python program. The decorators set this field."""
     args: TextList = Field(default_factory=list)
-    """Arguments of script, module or command."""
-    code: str | None = Field(default=None, min_length=1)
-    """Directory whose files, except ignored ones, are shipped with the job, at most 1 MiB packed (96 KiB in Kubeflow
-    Pipelines); the ranks start in it."""
+    """The arguments of script, module or command."""
+    code: Code | None = None
+    """The directory with the job's code. The ranks start in this directory. A string is the path of a local directory.
+    stepset copies the files of this directory to the pods. It omits some files, such as files that an ignore file
+    (`.stepsetignore` or `.gitignore`) excludes (docs/security.md). On a cluster, the compressed files must not exceed
+    1 MiB (less in Kubeflow Pipelines). A mapping specifies a volume, which the pods mount read-only."""
+    requirements: RequirementList = Field(default_factory=list)
+    """The Python packages (PEP 508) that uv installs before the ranks start. uv does not install packages that the
+    image already contains. stepset adds the `dependencies` in the metadata of a script (PEP 723) to this list
+    (docs/kubernetes.md)."""
     env: Env
-    """Variables for every process of the world."""
+    """The environment variables of every training process."""
     resources_per_node: Resources = Field(default_factory=Resources)
-    """Resources that each pod requests."""
+    """The resources that each node requests."""
     storage: list[Storage] = Field(default_factory=list)
-    """Volumes mounted in every pod."""
-    checkpoint_dir: AbsolutePath | None = None
-    """Directory that outlives the run; the training code reads its path from STEPSET_CHECKPOINT_DIR, and also from
-    STEPSET_RESUME_FROM if the directory contains a checkpoint, of this run or of an earlier one."""
+    """The volumes that every pod mounts."""
+    checkpoint_dir: CheckpointPath | None = None
+    """The path of a directory that still exists after the run. In a job file, the path must be absolute. The training
+    code reads this path from STEPSET_CHECKPOINT_DIR. If the directory contains a checkpoint of this run or of an
+    earlier run, stepset also sets STEPSET_RESUME_FROM to this path."""
     roles: list[Role] = Field(default_factory=list)
-    """Pods outside the training world."""
+    """Additional groups of pods that do not train."""
     restart: Restart = Restart()
-    """How often the gang is restarted, and after which failures."""
+    """The maximum number of restarts of the gang, and the failures after which the gang restarts."""
     deadline: Duration | None = None
-    """The run fails if it is not over after this time; docs/targets.md states for each target when the count starts."""
+    """The maximum duration of the run. If the run has not finished after this time, the run fails. The target
+    determines when this time begins (docs/targets.md)."""
     ttl: Duration | None = None
-    """The run's objects are deleted this long after its end; docs/targets.md states by whom; default: kept."""
+    """The time between the end of the run and the deletion of its objects (docs/targets.md). By default, the objects
+    are not deleted."""
     scheduling: Scheduling = Field(default_factory=Scheduling)
-    """Nodes, queue, and gang scheduling of the pods."""
+    """The placement, the queue and the gang scheduling of the pods."""
     network: Network = Network()
-    """Ports and names by which the ranks find each other."""
+    """The ports and DNS names with which the ranks connect to each other."""
     service_account: str | None = Field(default=None, min_length=1)
-    """ServiceAccount of the pods; default: none, and no token is mounted."""
+    """The ServiceAccount of the pods. By default, stepset sets no ServiceAccount and the pods mount no token."""
     security: Literal["restricted"] | None = None
-    """Pod Security level that the pods meet; default: none, the image and pod_template determine their privileges."""
+    """The Pod Security level that the pods meet. By default, the image and pod_template determine the privileges of the
+    pods."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of every object and pod of the run."""
+    """Labels for every object and pod of the run."""
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations of every object and pod of the run."""
+    """Annotations for every object and pod of the run."""
     pod_template: ApiMapping = Field(default_factory=dict)
-    """Strategic merge patch that is applied to every pod template, for settings without a field in the job file."""
+    """A strategic merge patch for the template of every pod. Use it for settings that have no field in the job file."""
     agent: AgentChoice = "auto"
-    """Whether stepset's agent wraps the command; `false` leaves the command unchanged."""
+    """Whether stepset's agent wraps the command. With `false`, the command stays unchanged. With `auto`, the agent
+    wraps the command if the job needs Python in the image."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _report_unknown_keys_with_other_problems(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = problems_of_keys(cls, data, lambda key: hint_elsewhere(key, PARTS))
+        if not unknown:
+            return validate(data)
+        try:
+            validate({key: value for key, value in data.items() if key in cls.model_fields})
+        except ValidationError as error:
+            raise with_other_problems(unknown, error) from error
+        raise validation_error(*(((), text) for text in unknown))
 
     @model_validator(mode="before")
     @classmethod
@@ -153,7 +269,7 @@ class TrainingJob(JobModel):
         source = (
             (isinstance(data.get("script"), str) and PurePosixPath(data["script"]).stem)
             or (isinstance(data.get("module"), str) and data["module"].rsplit(".", 1)[-1])
-            or (isinstance(command, list) and command and PurePosixPath(str(command[0])).name)
+            or (isinstance(command, list) and command and program_name([str(word) for word in command]))
             or "train"
         )
         return {**data, "name": slug(str(source), _max_name_length(data.get("roles")))}
@@ -161,7 +277,7 @@ class TrainingJob(JobModel):
     @model_validator(mode="after")
     def _exactly_one_entry(self) -> TrainingJob:
         given = [entry for entry in ENTRIES if getattr(self, entry) is not None]
-        # A TorchTune model has a built-in recipe.
+        # TorchTune has a built-in recipe for each model.
         if not given and self.framework.kind == "torchtune":
             return self
         if len(given) != 1:
@@ -180,7 +296,7 @@ class TrainingJob(JobModel):
 
     @model_validator(mode="after")
     def _roles_follow_earlier_ones(self) -> TrainingJob:
-        before: list[str] = []
+        before: dict[str, None] = {}  # a dictionary keeps the order, and its lookups take constant time
         for role in self.roles:
             if unknown := [name for name in role.after if name not in before]:
                 known = f"those are {', '.join(before)}" if before else "there is none"
@@ -189,7 +305,7 @@ class TrainingJob(JobModel):
                     " the roles in the order of their start"
                 )
             if role.before:
-                before.append(role.name)
+                before[role.name] = None
         return self
 
     @model_validator(mode="after")
@@ -207,11 +323,15 @@ class TrainingJob(JobModel):
     def _template_resources_can_be_read(self) -> TrainingJob:
         if not self.pod_template:
             return self
-        place = ("pod_template", "containers", NODE, "resources")
+        place = (*node_place(self.pod_template).split("."), "resources")
         try:
             self.node_resources()
         except ValidationError as error:
-            raise validation_error(*((place + d["loc"], d["msg"]) for d in error.errors(include_url=False))) from error
+            # The pod template cannot set `shm`, but its memory limit can be less than the `shm` of the job.
+            found = [(d["loc"], d["msg"]) for d in error.errors(include_url=False)]
+            raise validation_error(
+                *(((("resources_per_node",) if loc == ("shm",) else place) + loc, text) for loc, text in found)
+            ) from error
         except ValueError as error:
             raise validation_error((place, str(error))) from error
         return self
@@ -232,8 +352,21 @@ class TrainingJob(JobModel):
             )
         return self
 
+    @property
+    def code_directory(self) -> str | None:
+        """The local directory with the code. None if the job has no code, or if the code is on a volume."""
+        return self.code if isinstance(self.code, str) else None
+
+    @property
+    def code_volume(self) -> CodeVolume | None:
+        """The volume with the code. None if the code is not on a volume."""
+        return self.code if isinstance(self.code, CodeVolume) else None
+
     def node_resources(self) -> Resources:
-        """Returns the resources of a pod of the world: `resources_per_node`, merged with the pod template."""
+        """Returns the resources of a node.
+
+        These are `resources_per_node`, merged with the resources of the training container in the pod template.
+        """
         over = container_resources(self.pod_template)
         return merge_resources(self.resources_per_node, over) if over else self.resources_per_node
 
@@ -252,7 +385,7 @@ class TrainingJob(JobModel):
         return [*sizes, ("launcher", 1)] if self.needs_launcher else sizes
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the job as the shortest equivalent job file."""
+        """Returns the content of the shortest job file that describes this job."""
         short = self.model_dump(mode="json", exclude_defaults=True)
         options = {k: v for k, v in short.pop("framework", {}).items() if k != "kind"}
         kind = self.framework.kind

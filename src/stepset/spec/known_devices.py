@@ -1,4 +1,8 @@
-"""The resource names that stepset knows, and what `procs_per_node: auto` becomes for each."""
+"""The list of device resources.
+
+If a job sets `procs_per_node: auto`, stepset determines the number of processes from this list. A table in
+docs/job-file.md is generated from this list.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,32 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Unit = Literal["device", "mig", "whole", "percent", "share", "uncounted", "none"]
-"""What one unit of a resource is: a device; a MIG device; a device of a kind, such as a TPU, where one process uses all
-devices of the pod; a hundredth of a device; a part of a device's memory or cores; a device whose processes cannot be
-counted; something other than a device."""
+"""The meaning of one unit of a resource.
+
+- `device`: one device.
+- `mig`: one MIG device.
+- `whole`: one device, such as a TPU. One process uses all devices of the pod.
+- `percent`: a hundredth of a device.
+- `share`: a part of the memory or of the cores of a device.
+- `uncounted`: one device. The number of processes for the device is unknown.
+- `none`: not a device.
+"""
 
 AUTO: Final[dict[Unit, str]] = {
-    "device": "the number",
-    "mig": "the number; an error if the job requests two profiles, or a profile and whole GPUs",
+    "device": "the requested number",
+    "mig": "the requested number; an error if the job requests two profiles, or a profile and whole GPUs",
     "whole": "1",
-    "percent": "a hundredth of the number; 1 for less than 100; more than 100 must be a multiple of 100",
-    "share": "1, if nothing else requests a device",
-    "uncounted": "an error: give a number",
-    "none": "as if it were not requested",
+    "percent": "the requested number divided by 100; 1 if the requested number is below 100. A requested number above"
+    " 100 must be a multiple of 100",
+    "share": "1, if no other requested resource determines the number",
+    "uncounted": "an error: set `procs_per_node` to a number",
+    "none": "the same number as without this resource",
 }
-"""What `procs_per_node: auto` becomes for each unit."""
+"""The rule for `procs_per_node: auto` for each unit. docs/job-file.md contains these descriptions."""
 
 
 class AnyGpu:
-    """The units of names that are not in `KNOWN` and contain "gpu"."""
+    """The units of resources that are missing in `KNOWN`, but whose names contain "gpu"."""
 
     DEVICE: Final[Unit] = "device"
     SHARED: Final[Unit] = "whole"
@@ -35,10 +47,11 @@ class DeviceResource:
     """Resources whose units have the same meaning.
 
     Args:
-        names: their names; `*` stands for any text, upper and lower case are equal.
-        unit: what one unit is.
-        meaning: what one unit is, for the documentation and, if the unit is `uncounted`, for the error.
-        source: where the resource is documented.
+        names: patterns that match the names of the resources. `*` matches any characters. Case is ignored.
+        unit: the kind of unit in which the resources are counted (see `Unit`).
+        meaning: a description of one unit, for the documentation. If the unit is `uncounted`, the description is also
+            a part of the error message.
+        source: the source of the information, such as the documentation of a device plugin.
     """
 
     names: tuple[str, ...]
@@ -55,24 +68,26 @@ _ASCEND = "Project-HAMi/ascend-device-plugin, README"
 _KOORDINATOR = "Koordinator 1.7, device scheduling"
 _ALIYUN = "kubeflow/arena and ACK, GPU sharing"
 
-# The first row that matches a name applies.
+# If several entries match a resource, the first of them is used.
 KNOWN: Final[tuple[DeviceResource, ...]] = (
     DeviceResource(
         ("nvidia.com/gpu",),
         "device",
-        "a GPU; with HAMi, a share of a GPU, where the shares of one pod are on different GPUs",
+        "a GPU. With HAMi, a share of a GPU. If a pod requests several shares, each share is on a different GPU",
         _DEVICE_PLUGIN,
     ),
     DeviceResource(
         ("nvidia.com/gpu.shared", "nvidia.com/mig-*.shared"),
         "whole",
-        "access to a time-sliced or MPS-shared GPU; several may be the same GPU, which NCCL refuses for two ranks",
+        "access to a time-sliced or MPS-shared GPU; several units may give access to the same GPU, and NCCL does not"
+        " allow two ranks on the same GPU",
         _DEVICE_PLUGIN + ", Shared Access to GPUs",
     ),
     DeviceResource(
         ("nvidia.com/mig-*",),
         "mig",
-        "a MIG device; a CUDA process uses one, and the training code must select it (XGBoost: the agent does)",
+        "a MIG device. A CUDA process uses one MIG device, and the training code must select this device. For XGBoost,"
+        " the agent selects the device",
         "NVIDIA MIG User Guide, Device Enumeration",
     ),
     DeviceResource(
@@ -113,9 +128,18 @@ KNOWN: Final[tuple[DeviceResource, ...]] = (
         "a GPU, or a partition of one",
         "ROCm/k8s-device-plugin, resource_naming_strategy",
     ),
-    DeviceResource(("gpu.intel.com/i915", "gpu.intel.com/xe"), "device", "a GPU; torch may see its tiles", _INTEL),
     DeviceResource(
-        ("gpu.intel.com/*",), "none", "monitoring, tiles, millicores or memory of a GPU, not another GPU", _INTEL
+        ("gpu.intel.com/i915", "gpu.intel.com/xe"),
+        "device",
+        "a GPU. torch may list each tile of the GPU as a device",
+        _INTEL,
+    ),
+    DeviceResource(
+        ("gpu.intel.com/*",),
+        "none",
+        "access for monitoring, or a part of a GPU (tiles, millicores or memory). To request the GPU itself, a"
+        " pod uses another resource name",
+        _INTEL,
     ),
     DeviceResource(
         ("google.com/tpu", "cloud-tpus.google.com/*"),
@@ -184,5 +208,18 @@ KNOWN: Final[tuple[DeviceResource, ...]] = (
         "none",
         "network interfaces, device files, memory, disk",
         "Kubernetes, Device Plugins; smarter-project/smarter-device-manager, README",
+    ),
+    DeviceResource(
+        (
+            "qat.intel.com/*",
+            "sgx.intel.com/*",
+            "dsa.intel.com/*",
+            "iaa.intel.com/*",
+            "dlb.intel.com/*",
+            "devices.kubevirt.io/*",
+        ),
+        "none",
+        "encryption, compression, transfer of data, virtual machines",
+        "intel/intel-device-plugins-for-kubernetes 0.32, README; KubeVirt, pkg/virt-handler/device-manager",
     ),
 )

@@ -1,4 +1,4 @@
-"""Loads a TrainingJob from YAML, JSON or a mapping; errors name the fields of the job file."""
+"""Loads a `TrainingJob` from YAML, JSON or a mapping. Error messages contain the names of the job file's fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
 _NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
 _EMPTY = "is empty; give a value or leave it out"
-# pydantic's error type -> stepset's text of what is wrong and what to do; {input} is the value.
+# Error type of pydantic -> stepset's error message, with advice for the user. {input} stands for the invalid value.
 _MESSAGES = {
     "missing": "is missing; it must be given",
     "greater_than_equal": "{input} is too small; give {ge} or more",
@@ -44,25 +44,25 @@ _MESSAGES = {
     "too_short": _EMPTY,
     "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
-_UNION_TAGS = ("EnvText", "EnvSecret", "EnvField")
-"""Names of union members that pydantic adds to an error's place; the job file does not have them."""
+_UNION_TAGS = ("EnvText", "EnvSecret", "EnvField", "CodeDirectory", "CodeVolume")
+"""Names that pydantic adds to the locations of errors in unions. These names are not fields of the job file."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 MAX_FILE_SIZE = 4 * 1024 * 1024
-"""Maximum size of a job file, in bytes."""
+"""The maximum size of a job file, in bytes."""
 
 
 def parse_job(data: Mapping[str, Any], where: str = "") -> TrainingJob:
-    """Returns the TrainingJob of a mapping.
+    """Converts a mapping to a `TrainingJob`.
 
     Args:
-        data: the job file's content.
-        where: the prefix of errors, such as the file's path; default: none.
+        data: the content of a job file.
+        where: the prefix of error messages, such as the path of the file. By default, there is no prefix.
 
     Raises:
-        BadInputError: the job is not valid; one line for each problem.
+        BadInputError: the job is not valid. The error has one line for each problem.
     """
     try:
         if _has_unusable_text(data):
@@ -79,17 +79,19 @@ _UNKNOWN = object()
 
 
 def check_known_fields(data: Mapping[str, Any], unknown: Collection[str], where: str = "") -> None:
-    """Checks a job some of whose fields have no value yet.
+    """Checks a job in which the values of some fields are not available yet.
 
-    Rules that compare fields are checked only if no field is unknown: the model applies them to valid fields only.
+    Each field with an available value is checked. Rules that compare several fields of the job are checked only if
+    `unknown` is empty.
 
     Args:
-        data: the job file's content; values of unknown fields are ignored.
-        unknown: the unknown fields of the job.
-        where: the prefix of errors, such as the file's path; default: none.
+        data: the content of a job file. The values of the fields in `unknown` are ignored.
+        unknown: the names of the fields that have no values yet.
+        where: the prefix of error messages, such as the path of the file. By default, there is no prefix.
 
     Raises:
-        BadInputError: a known field is not valid, or a key is unknown; one line for each problem.
+        BadInputError: a field that is not in `unknown` is invalid, or the job has a key that is not a field. The error
+            has one line for each problem.
     """
     if not unknown:
         parse_job(data, where)
@@ -108,10 +110,14 @@ def check_known_fields(data: Mapping[str, Any], unknown: Collection[str], where:
 
 
 def _has_unusable_text(value: Any) -> bool:
-    """Whether `_unusable_texts` yields anything, without the cost of naming each place."""
+    """Returns whether a value contains a string for which `_unusable_texts` yields a problem.
+
+    This function is faster than `_unusable_texts`, because this function does not determine the paths of the strings.
+    """
     if isinstance(value, str):
         return "\0" in value or (not value.isascii() and _SURROGATE.search(value) is not None)
-    if isinstance(value, (int, float, list, tuple)):  # before Mapping, whose check is slow
+    # These types are checked before Mapping, because isinstance is slow for Mapping.
+    if isinstance(value, (int, float, list, tuple)):
         return isinstance(value, (list, tuple)) and any(map(_has_unusable_text, value))
     if isinstance(value, (dict, Mapping)):
         keys = any(not isinstance(key, str) or _has_unusable_text(key) for key in value)
@@ -120,7 +126,11 @@ def _has_unusable_text(value: Any) -> bool:
 
 
 def _unusable_texts(value: Any, place: str) -> Iterator[str]:
-    """Yields a problem for each text that no process and no API server accepts, and each key that is not text."""
+    """Yields one line for each invalid string or key in the content of a job file.
+
+    A string is invalid if processes or API servers do not accept one of its characters. A key is invalid if it is not a
+    string.
+    """
     if isinstance(value, str):
         if "\0" in value:
             yield f"{place}: {_short(value)} contains a NUL character; remove it"
@@ -139,10 +149,13 @@ def _unusable_texts(value: Any, place: str) -> Iterator[str]:
 
 
 def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJob:
-    """Returns the TrainingJob of a YAML or JSON file or of a mapping; returns a TrainingJob unchanged.
+    """Loads a `TrainingJob`.
+
+    Args:
+        source: the path of a YAML or JSON file, or a mapping. A `TrainingJob` is returned unchanged.
 
     Raises:
-        BadInputError: the file cannot be read or is not valid YAML, or the job is not valid.
+        BadInputError: the file cannot be read, the file is not valid YAML, or the job is not valid.
     """
     if isinstance(source, TrainingJob):
         return source
@@ -152,7 +165,12 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
 
 
 def read_job_file(path: str | Path) -> Mapping[str, Any]:
-    """Returns a job file's unchecked content; BadInputError if it is not a YAML or JSON mapping."""
+    """Reads a job file and returns its content without checking the fields.
+
+    Raises BadInputError if the file cannot be read, or if its content is not a YAML or JSON mapping.
+    """
+    if not isinstance(path, (str, Path)):
+        raise BadInputError(f"job: {path!r} is neither a mapping nor the path of a job file; give one of them")
     try:
         text = _read(Path(path))
     except FileNotFoundError as error:
@@ -161,18 +179,18 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
         raise BadInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise BadInputError("cannot be read: it is not UTF-8 text", where=str(path)) from error
-    except ValueError as error:  # NUL
+    except ValueError as error:  # the path contains a NUL character
         raise BadInputError("is not a path; give that of a job file", where=repr(str(path))) from error
-    from stepset.spec.yamlfile import read_mapping  # a job that is not a file needs no YAML
+    from stepset.spec.yamlfile import read_mapping  # only job files need the YAML parser
 
     return read_mapping(text, str(path))
 
 
 def _read(path: Path) -> str:
-    """Returns the text of a file; raises OSError if it is not regular, or too large."""
+    """Returns the content of a file. Raises OSError if the file is too large or is not a regular file."""
     with BufferedReader(open_regular(path, follow_links=True)) as file:
         data: bytes | None = file.read(MAX_FILE_SIZE + 1)
-    if data is None:  # a file of /proc that waits for messages
+    if data is None:  # for example, a file in /proc may have no content yet
         raise OSError(errno.EINVAL, "has no content at present", str(path))
     if len(data) > MAX_FILE_SIZE:
         raise OSError(errno.EFBIG, f"has more than {MAX_FILE_SIZE} bytes", str(path))
@@ -180,7 +198,10 @@ def _read(path: Path) -> str:
 
 
 def problems(error: ValidationError) -> list[str]:
-    """One line for each problem that pydantic found: field, value, remedy."""
+    """Returns one line for each problem in an error of pydantic.
+
+    A line contains the path of the field, the invalid value and advice for the user.
+    """
     return _lines(error.errors(include_url=False))
 
 
@@ -190,12 +211,15 @@ def _lines(details: Iterable[ErrorDetails]) -> list[str]:
 
 def _line(detail: ErrorDetails) -> str:
     loc = detail["loc"]
-    if loc[:1] == ("framework",) and loc[1:2] and loc[1] in KINDS:  # the union's tag, which is not a field
+    # Below `framework`, pydantic adds the kind to the location. The kind is not the name of a field.
+    if loc[:1] == ("framework",) and loc[1:2] and loc[1] in KINDS:
         loc = (*loc[:1], *loc[2:])
     place = ".".join(str(part) for part in loc if part not in _UNION_TAGS and part != "[key]")
     message = _MESSAGES.get(detail["type"])
     if detail["type"] == "string_type":
         text = not_text(detail["input"])
+    elif message and detail["input"] is None:
+        text = "is null; give a value or leave it out"
     elif message:
         text = message.format(input=_short(detail["input"]), **detail.get("ctx", {}))
     else:
@@ -204,4 +228,4 @@ def _line(detail: ErrorDetails) -> str:
 
 
 def _short(value: Any) -> str:
-    return shortened(repr(value))
+    return shortened(repr(value) if not isinstance(value, bool) else str(value).lower())

@@ -1,4 +1,4 @@
-"""The options of each framework: the keys beside `kind` in the job file's `framework`."""
+"""The models of the field `framework`. Each framework has its own model with its own options."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from stepset.spec.scalars import as_text
 
 
 def _one_setting_each(conf: dict[str, str]) -> dict[str, str]:
-    """Rejects settings that torchrun would misread, because it receives them joined as `key=value,key=value`.
+    """Returns `conf`. Raises ValueError if torchrun could not parse a setting, or if `conf` contains `is_host`.
 
-    Source: torch 2.15 torch/distributed/elastic/rendezvous/utils.py, _parse_rendezvous_config.
+    torchrun gets all settings as one string of the form `key=value,key=value`. Therefore keys and values must not
+    contain commas (torch 2.15 torch/distributed/elastic/rendezvous/utils.py, _parse_rendezvous_config).
     """
     if "is_host" in conf:
         raise ValueError("is_host is set by stepset, 1 on node 0 and 0 elsewhere; leave it out")
@@ -32,16 +33,17 @@ RendezvousValue = Annotated[
 
 
 class Elastic(JobModel):
-    """Torch training that continues while nodes join and leave."""
+    """The options of an elastic job. The ranks continue when nodes join or leave."""
 
     min_nodes: Whole | None = Field(default=None, ge=1)
-    """Minimum number of nodes with which training continues; default: max_nodes."""
+    """The minimum number of nodes with which training continues. The default is max_nodes if max_nodes is given, and
+    num_nodes otherwise."""
     max_nodes: Whole | None = Field(default=None, ge=1)
-    """Maximum number of nodes; default: min_nodes, or num_nodes when neither is given."""
+    """The maximum number of nodes. The default is min_nodes if min_nodes is given, and num_nodes otherwise."""
     max_restarts: Whole = Field(default=3, ge=0)
-    """How often torchrun restarts its workers after one of them failed (PET_MAX_RESTARTS)."""
+    """The maximum number of times that torchrun restarts its workers after a worker has failed (PET_MAX_RESTARTS)."""
     rdzv_id: str | None = Field(default=None, min_length=1)
-    """Rendezvous id; default: random for each run, so that no other process can guess it."""
+    """The rendezvous ID. By default, each run has a random ID."""
     rdzv_conf: Annotated[dict[str, RendezvousValue], AfterValidator(_one_setting_each)] = Field(default_factory=dict)
     """Further rendezvous settings, such as read_timeout."""
 
@@ -54,23 +56,27 @@ class Elastic(JobModel):
         return self
 
     def bounds(self, num_nodes: int) -> tuple[int, int]:
-        """Returns (min, max) nodes; a missing bound equals the other one, two missing bounds equal `num_nodes`.
+        """Returns the minimum and the maximum number of nodes.
 
+        If only one of `min_nodes` and `max_nodes` is given, both numbers are equal to this field. If neither is given,
+        both numbers are `num_nodes`.
         Source: kubeflow/training-operator release-1.9 pytorch_defaults.go (setElasticPolicy).
         """
         return (self.min_nodes or self.max_nodes or num_nodes, self.max_nodes or self.min_nodes or num_nodes)
 
 
 class Torch(JobModel):
-    """PyTorch: torchrun by default."""
+    """PyTorch. By default, torchrun starts the ranks."""
 
     kind: Literal["torch"] = "torch"
     launcher: Literal["torchrun", "none"] = "torchrun"
-    """`torchrun` starts the ranks of a node; with `none` stepset starts the script itself, once per rank."""
+    """What starts the ranks of a node. With `none`, stepset itself starts the script once for each rank."""
     elastic: Elastic | None = None
-    """Settings for a world whose size may change; default: the size is fixed."""
+    """The options of an elastic job, whose number of nodes may change. By default, the number of nodes is fixed."""
     env_layer: Literal["launcher", "worker", "both"] | None = None
-    """Variables of the pods: PET_* (launcher), RANK etc. (worker), or both; default: launcher, or worker for `none`."""
+    """Which variables the pods get. `launcher` means the variables of torchrun, such as PET_NNODES. `worker` means the
+    variables of a training process, such as RANK. The default is `launcher` if torchrun starts the ranks, and `worker`
+    if stepset starts them."""
 
     @model_validator(mode="after")
     def _elastic_needs_torchrun(self) -> Torch:
@@ -82,15 +88,17 @@ class Torch(JobModel):
 
 
 class TorchTune(JobModel):
-    """TorchTune recipes, launched by `tune run`."""
+    """TorchTune recipes, which `tune run` starts."""
 
     kind: Literal["torchtune"] = "torchtune"
     model: str | None = Field(default=None, min_length=1)
-    """Model with a built-in recipe and config: llama3_2/1B, llama3_2/3B, llama3_3/70B, qwen2_5/1.5B."""
+    """A model for which TorchTune has a built-in recipe and config. One of llama3_2/1B, llama3_2/3B, llama3_3/70B and
+    qwen2_5/1.5B."""
     recipe: str | None = Field(default=None, min_length=1)
-    """Recipe name or file; default: chosen from model, nodes, devices and args."""
+    """The name or the file of a recipe. By default, stepset selects the recipe. The selection depends on the model, the
+    number of nodes, the devices and the args."""
     config: str | None = Field(default=None, min_length=1)
-    """Config name or file; default: chosen like the recipe."""
+    """The name or the file of a config. By default, stepset selects the config together with the recipe."""
 
     @model_validator(mode="after")
     def _recipe_with_config(self) -> TorchTune:
@@ -100,30 +108,33 @@ class TorchTune(JobModel):
 
 
 class DeepSpeed(JobModel):
-    """DeepSpeed: torchrun by default."""
+    """DeepSpeed. By default, torchrun starts the ranks."""
 
     kind: Literal["deepspeed"] = "deepspeed"
     launcher: Literal["torchrun", "deepspeed", "mpirun"] = "torchrun"
-    """`deepspeed` starts its own launcher in every pod with --no_ssh; `mpirun` starts ranks over ssh."""
+    """What starts the ranks. `deepspeed` is DeepSpeed's launcher, which runs in every pod with --no_ssh. `mpirun` runs
+    in a launcher pod and starts the ranks over ssh."""
 
 
 class MPI(JobModel):
-    """Any program started by mpirun."""
+    """Any program that mpirun starts."""
 
     kind: Literal["mpi"] = "mpi"
     implementation: Literal["openmpi", "intel", "mpich"] = "openmpi"
-    """The MPI implementation of the image's mpirun."""
+    """The MPI implementation of the mpirun in the image."""
     launch: Literal["auto", "mpirun", "command"] = "auto"
-    """What starts the ranks: `mpirun`, which stepset writes before the command; or the `command` itself. `auto` means
-    `command` if the command names a launcher or is a shell script, else `mpirun`."""
+    """What starts the ranks. With `mpirun`, stepset inserts mpirun before the command. With `command`, the command
+    itself starts the ranks. With `auto`, the command itself starts the ranks if the command contains a launcher or
+    is a shell script. Otherwise, stepset inserts mpirun."""
     run_launcher_as_node: Switch = False
     """Whether the launcher pod is one of the num_nodes nodes."""
     launcher_resources: Resources = Field(default_factory=Resources)
-    """Resources of a launcher that is not a node; default: none are requested."""
+    """The resources of a launcher pod that is not a node. By default, the launcher pod requests no resources."""
     ssh_port: Whole = Field(default=2222, ge=1, le=65535)
-    """Port of the nodes' ssh servers."""
+    """The port on which the ssh servers of the nodes listen."""
     ssh_auth_mount_path: AbsolutePath = "/home/mpiuser/.ssh"
-    """Directory of the ssh keys, in the home directory of the image's user."""
+    """The directory in which the pods mount the ssh keys. Usually, this is the directory `.ssh` in the home
+    directory of the image's user."""
 
     @model_validator(mode="after")
     def _resources_of_a_separate_launcher(self) -> MPI:
@@ -135,27 +146,27 @@ class MPI(JobModel):
 
 
 class MLX(JobModel):
-    """MLX: ring over TCP by default."""
+    """MLX. By default, the ranks form a ring of TCP connections."""
 
     kind: Literal["mlx"] = "mlx"
     backend: Literal["ring", "mpi"] = "ring"
-    """How the ranks communicate."""
+    """How the ranks communicate. With `mpi`, mpirun starts the ranks."""
 
 
 class JAX(JobModel):
-    """JAX: one process per node."""
+    """JAX, with one process per node."""
 
     kind: Literal["jax"] = "jax"
 
 
 class XGBoost(JobModel):
-    """XGBoost with its tracker on node 0."""
+    """XGBoost. Its tracker runs on node 0."""
 
     kind: Literal["xgboost"] = "xgboost"
 
 
 class Plain(JobModel):
-    """Any command in every pod; stepset sets no training environment."""
+    """Any command, which every pod runs. stepset sets no variables of a training framework."""
 
     kind: Literal["plain"] = "plain"
 

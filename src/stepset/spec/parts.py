@@ -1,8 +1,8 @@
-"""The smaller parts of a job: storage, roles, restarts, scheduling, network."""
+"""The models of the smaller parts of a job: storage, roles, restarts, scheduling and network."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -23,51 +23,92 @@ Label = Annotated[str, AfterValidator(_dns_1035)]
 
 
 class Storage(JobModel):
-    """A PersistentVolumeClaim mounted in every pod, also of roles and launchers; local runs use the path unchanged."""
+    """A PersistentVolumeClaim that all pods of the run mount. Local runs use a local directory."""
 
     path: AbsolutePath
-    """Mount path."""
+    """The path at which the volume is mounted. A local run uses the directory with this path on the local machine."""
     claim: str = Field(min_length=1)
-    """Name of the PersistentVolumeClaim."""
+    """The name of the PersistentVolumeClaim."""
     sub_path: str | None = None
-    """Directory of the volume to mount; default: its root."""
+    """The path of a directory in the volume. The pods mount only this directory. By default, they mount the root
+    directory of the volume."""
     read_only: Switch = False
     """Whether the volume is mounted read-only."""
 
 
+def _inside(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"{path!r} is outside the volume; give a directory inside it, such as src/train")
+    return path
+
+
+class CodeVolume(JobModel):
+    """A volume that contains the code. The pods of a run mount this volume. Local runs do not support such a volume.
+
+    >>> CodeVolume(claim="training-code", path="digits").source
+    {'persistentVolumeClaim': {'claimName': 'training-code', 'readOnly': True}}
+    """
+
+    claim: str | None = Field(default=None, min_length=1)
+    """The name of a PersistentVolumeClaim that contains the code."""
+    image: str | None = Field(default=None, min_length=1)
+    """The reference of an OCI image or artifact that contains the code. The pods mount the image as an image volume
+    (docs/kubernetes.md)."""
+    path: Annotated[str, AfterValidator(_inside)] = ""
+    """The path of the code in the volume. The default is the root directory of the volume."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> CodeVolume:
+        if (self.claim is None) == (self.image is None):
+            found = "none is given" if self.claim is None else "both are given"
+            raise ValueError(f"exactly one of claim, image is required; {found}")
+        return self
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The volume source in the form of the Kubernetes API, such as `persistentVolumeClaim`."""
+        if self.claim is not None:
+            return {"persistentVolumeClaim": {"claimName": self.claim, "readOnly": True}}
+        return {"image": {"reference": self.image}}
+
+
 class Placement(JobModel):
-    """Machines on which pods may run."""
+    """The machines on which pods may run."""
 
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that the machines must have."""
+    """The labels that a machine must have."""
     tolerations: list[ApiMapping] = Field(default_factory=list)
-    """Tolerations of the pods, in the form of the Kubernetes API."""
+    """The tolerations of the pods, in the form of the Kubernetes API."""
     affinity: ApiMapping = Field(default_factory=dict)
-    """Affinity of the pods, in the form of the Kubernetes API."""
+    """The affinity of the pods, in the form of the Kubernetes API."""
 
 
 class Role(JobModel):
-    """Pods outside the training world: they get no training environment and do not count in the world size."""
+    """A group of pods that do not train. These pods get no training variables and are not part of the world size."""
 
     name: Label
-    """The role's name, a DNS-1035 label; the names of its pods contain it."""
+    """The name of the role, a DNS-1035 label. The names of the role's pods contain this name."""
     before: Switch = False
-    """Whether the nodes start only when the role has completed, for example a download."""
+    """Whether the nodes wait until the role has completed. For example, set this field for a role that downloads
+    data."""
     after: list[Label] = Field(default_factory=list)
-    """Earlier roles with `before: true` that must complete first; default: none, so that all roles start together."""
+    """The names of earlier roles with `before: true` that must complete before this role starts. By default, all roles
+    start at the same time."""
     replicas: Count = Field(default=1, ge=1)
+    """The number of pods of the role."""
     image: str | None = None
-    """Default: the job's image."""
+    """The container image. The default is the image of the job."""
     command: Command = Field(default_factory=list)
+    """The program to run and its arguments, as a list. By default, the pods run the command of the image."""
     args: TextList = Field(default_factory=list)
-    """Arguments of command, or of the image's own command."""
+    """The arguments of the command."""
     env: Env
-    """Variables of the role's pods; the job's `env` and the training variables do not apply to them."""
+    """The environment variables of the role's pods. These pods do not get the job's `env` or the training variables."""
     resources: Resources = Field(default_factory=Resources)
-    """Resources that each of its pods requests."""
+    """The resources that each pod of the role requests."""
     scheduling: Placement = Placement()
-    """Machines on which its pods may run; default: any. The job's node_selector, tolerations and affinity apply to the
-    nodes only."""
+    """The machines on which the role's pods may run. By default, the pods may run on any machine. The job's
+    node_selector, tolerations and affinity do not apply to the pods of roles."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
@@ -80,51 +121,59 @@ class Restart(JobModel):
     """What happens after a failure."""
 
     max_restarts: Whole = Field(default=0, ge=0)
-    """How often the whole gang is restarted; a disruption (eviction, preemption, node loss) does not count (exceptions:
-    Volcano, and JobSet before 0.10; docs/targets.md)."""
+    """The maximum number of restarts of the whole gang. Restarts after a disruption (eviction, preemption or node loss)
+    do not count towards this number, except with Volcano and with JobSet before 0.10 (docs/targets.md)."""
     user_errors: Literal["restart", "fail"] = "restart"
-    """`fail` makes an error of the training code final, regardless of max_restarts."""
+    """What happens after an error of the training code. With `fail`, the run fails, regardless of max_restarts."""
     lost_node: Literal["report", "release"] = "report"
-    """What to do about pods on a node that no longer responds: report it, or release the pods by forced deletion."""
+    """What stepset does if a node no longer responds. With `report`, stepset reports the node. With `release`, stepset
+    also deletes the pods of the node by force."""
     lost_node_after: Duration = 300
-    """How long a node must be unresponsive before its pods are released."""
+    """With `lost_node: release`, stepset deletes the pods of a lost node by force when this time has passed since their
+    deletion was due. By default, Kubernetes deletes the pods about 6 minutes after their node stopped responding
+    (docs/kubernetes.md), and the deletion is due a minute later."""
 
 
 class Topology(JobModel):
-    """Placement of the pods relative to each other."""
+    """The placement of the pods relative to each other."""
 
     exclusive: str | None = None
-    """Topology key: a label of machines, such as that of their racks. All nodes of the run then run in one rack, in
-    which no other pod of a JobSet runs, not even the run's launcher and roles (JobSet's exclusive placement)."""
+    """The key of a label that divides the machines into domains, such as racks. All nodes of the run are placed in one
+    domain (JobSet's exclusive placement). No other pods that belong to a JobSet can be placed in this domain. The
+    launcher and the roles of the run cannot run in this domain either."""
 
 
 class Scheduling(Placement):
-    """Machines of the nodes; queue and gang scheduling of all pods. A launcher with run_launcher_as_node is a node."""
+    """The queue and the gang scheduling of all pods of the run, and the machines on which the nodes may be placed."""
 
     queue_name: str | None = Field(default=None, min_length=1)
-    """Kueue LocalQueue, or Volcano queue."""
+    """The name of a LocalQueue of Kueue, or of a queue of Volcano."""
     priority_class: str | None = Field(default=None, min_length=1)
-    """PriorityClass of the pods; default: the cluster's."""
+    """The PriorityClass of the pods. By default, the default PriorityClass of the cluster applies."""
     gang: Literal["none", "kueue", "coscheduling", "volcano"] | None = None
-    """Scheduler that starts all pods or none; default: kueue with a queue_name, else none."""
+    """The scheduler that starts either all pods or none. The default is kueue if queue_name is given, and otherwise
+    none."""
     min_member: Whole | None = Field(default=None, ge=1)
-    """Minimum number of node pods that must be schedulable together; default: all, or min_nodes of an elastic world."""
+    """The minimum number of nodes that the scheduler must be able to start together. The default is the number of all
+    nodes, or the min_nodes of an elastic job."""
     topology: Topology = Topology()
-    """Placement of the pods relative to each other."""
+    """The placement of the pods relative to each other."""
     launcher: Placement = Placement()
-    """Machines on which a launcher that is not a node may run; default: any."""
+    """The machines on which the launcher pod may run. A job can set this field only if the launcher is not one of its
+    nodes. By default, the launcher pod may run on any machine."""
 
 
 class Network(JobModel):
-    """How the ranks find each other."""
+    """The ports and DNS names with which the ranks connect to each other."""
 
     port: Whole = Field(default=29500, ge=1, le=65535)
-    """Rendezvous port on node 0; local runs use a free port instead."""
+    """The rendezvous port on node 0. Local runs use a free port instead."""
     subdomain: Label | None = None
-    """Name of the headless Service; default: the run's name."""
+    """The name of the headless Service. The default is the name of the run."""
     cluster_domain: str = Field(default="cluster.local", min_length=1)
-    """DNS domain of the cluster."""
+    """The DNS domain of the cluster."""
     peer_timeout: Duration = 600
-    """How long a pod waits for its peers' names to resolve."""
+    """The maximum time for which a pod waits until the host names of the other pods resolve."""
     policy: Switch = False
-    """Whether a NetworkPolicy allows only pods of the run to connect to pods of the run; no effect on local runs."""
+    """Whether stepset creates a NetworkPolicy. The policy allows connections to the pods of the run only from pods of
+    the same run. The field has no effect on local runs."""

@@ -1,32 +1,38 @@
-"""Kubernetes resource quantities and durations, as numbers."""
+"""Converts Kubernetes resource quantities and durations to numbers."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from stepset.spec.scalars import number, plain
+from stepset.spec.scalars import number, plain, shortened
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}  # powers of ten
+# Suffix of a decimal quantity -> the exponent of ten.
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _QUANTITY = re.compile(r"^([+-]?[0-9]+\.?[0-9]*|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
+_BYTES = re.compile(r"([0-9]+\.?[0-9]*) ?([kmgtp])(i?)b?", re.IGNORECASE)
+"""A number of bytes in a spelling that Kubernetes does not accept, such as 8GB or 8g."""
 _DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = re.compile(r"[0-9]+")
-_MAX_SECONDS = 2**31 - 1  # most durations of Kubernetes have 32 bits
+_MAX_SECONDS = 2**31 - 1  # most durations in the Kubernetes API are int32
+_MAX_DIGITS = len(str(_MAX_SECONDS)) + 1
 _MAX_CHARACTERS = 1000
 _MIN_BYTES = 2**20
-_MAX_QUANTITY = 2**63 - 1  # a Kubernetes quantity has 64 bits (k8s.io/apimachinery resource.Quantity)
+_MAX_QUANTITY = 2**63 - 1  # a Kubernetes quantity is an int64 (k8s.io/apimachinery resource.Quantity)
 
 
-@lru_cache(maxsize=256)  # a render reads each quantity of its job several times
+@lru_cache(maxsize=256)  # each render parses every quantity of the job several times
 def parse_quantity(text: str) -> Decimal:
-    """Returns the number of a Kubernetes quantity such as `500m`, `4`, `16Gi` or `1e3`, else raises ValueError.
+    """Converts a Kubernetes quantity, such as `500m`, `4`, `16Gi` or `1e3`, to a number.
 
-    Source: the grammar and the limits of k8s.io/apimachinery resource.Quantity.
+    Raises ValueError if the string is not a quantity. The grammar and the limits are those of `resource.Quantity` in
+    k8s.io/apimachinery.
 
     >>> parse_quantity("500m"), parse_quantity("2Ki")
     (Decimal('0.500'), Decimal('2048'))
@@ -35,21 +41,33 @@ def parse_quantity(text: str) -> Decimal:
         raise ValueError(f"{text[:20]}... has {len(text)} characters; a quantity has at most {_MAX_CHARACTERS}")
     match = _QUANTITY.fullmatch(text)
     if not match:
-        raise ValueError(f"{text!r} is not a Kubernetes quantity; write it like 4, 500m or 16Gi")
+        raise ValueError(f"{text!r} is not a Kubernetes quantity; write {_spelling(text)}")
     number, suffix = match.group(1), match.group(2) or ""
     too_large = f"{text} is too large for a quantity; give {_MAX_QUANTITY} or less"
     try:
         exponent = f"e{_DECIMAL[suffix]}" if suffix in _DECIMAL else suffix
         amount = Decimal(number) * _BINARY[suffix] if suffix in _BINARY else Decimal(number + exponent)
-    except InvalidOperation as error:  # an exponent beyond the range of Decimal
+    except InvalidOperation as error:  # the exponent is outside the range of Decimal
         raise ValueError(too_large) from error
     if amount > _MAX_QUANTITY:
         raise ValueError(too_large)
     return amount
 
 
+def _spelling(text: str) -> str:
+    """Returns how to write an invalid quantity.
+
+    >>> _spelling("8GB"), _spelling("8 gib"), _spelling("512kb"), _spelling("many")
+    ('8G or 8Gi', '8Gi', '512k or 512Ki', 'it like 4, 500m or 16Gi')
+    """
+    if not (found := _BYTES.fullmatch(text)):
+        return "it like 4, 500m or 16Gi"
+    number, unit, binary = found[1], found[2].upper(), f"{found[1]}{found[2].upper()}i"
+    return binary if found[3] else f"{number}{'k' if unit == 'K' else unit} or {binary}"
+
+
 def ceil_quantity(text: str) -> int:
-    """Returns a quantity rounded up to a whole number, as `Quantity.Value()` does.
+    """Converts a quantity to an integer. Fractions are rounded up, as in Kubernetes' `Quantity.Value()`.
 
     >>> ceil_quantity("1500m")
     2
@@ -58,7 +76,13 @@ def ceil_quantity(text: str) -> int:
 
 
 def read_quantity(value: Any) -> str:
-    """Returns a quantity of a job file, a text or a number, as text; ValueError if it is negative."""
+    """Converts a quantity of a job file to a string.
+
+    Raises ValueError if the value is negative or is not a quantity.
+
+    Args:
+        value: a string or a number.
+    """
     amount = number(value)
     if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
         raise ValueError(f"{value!r} is not a quantity; write it like 4, 500m or 16Gi")
@@ -69,9 +93,9 @@ def read_quantity(value: Any) -> str:
 
 
 def check_bytes(text: str) -> str:
-    """Returns a quantity of bytes; ValueError if it is so small that its unit is missing or wrong, such as 16 or 16m.
+    """Returns `text`. Raises ValueError if this quantity is less than 1 MiB.
 
-    A container runtime refuses a memory limit below about 6 MiB.
+    A smaller quantity of bytes, such as 16 or 16m, probably lacks the unit or has a wrong unit.
     """
     amount = parse_quantity(text)
     if 0 < amount < _MIN_BYTES:
@@ -85,31 +109,47 @@ def _plural(amount: Decimal) -> str:
 
 
 def parse_duration(value: Any) -> int:
-    """Returns the seconds of a duration: whole seconds, or text such as `90s`, `1d12h`; else raises ValueError."""
+    """Converts a duration to a number of seconds. Raises ValueError if the value is not a duration.
+
+    Args:
+        value: a whole number of seconds, a string such as `90s` or `1d12h`, or a timedelta of whole seconds.
+    """
+    if isinstance(value, timedelta):
+        if value.microseconds:
+            raise ValueError(f"{value} is not a whole number of seconds; give a timedelta of whole seconds")
+        value = value // timedelta(seconds=1)
     number_or_text = plain(value)
     if isinstance(number_or_text, bool):
         raise ValueError(f"{value} is not a duration; write it like 90s, 30m, 12h or 1d")
-    if isinstance(number_or_text, int) and ":" not in str(value):  # 12:30 is 750 in YAML
+    if isinstance(number_or_text, int) and ":" not in str(value):  # YAML reads 12:30 as 750
         seconds = int(number(value))
     else:
         text = str(value).strip()
         match = _DURATION.fullmatch(text)
         if _SECONDS.fullmatch(text):
-            seconds = int(text)
+            seconds = _whole(text)
         elif match and text:
-            days, hours, minutes, secs = (int(g or 0) for g in match.groups())
+            days, hours, minutes, secs = (_whole(g or "0") for g in match.groups())
             seconds = ((days * 24 + hours) * 60 + minutes) * 60 + secs
         else:
-            raise ValueError(f"{text!r} is not a duration; write it like 90s, 30m, 12h or 1d")
+            raise ValueError(f"{shortened(text)!r} is not a duration; write it like 90s, 30m, 12h or 1d")
     if seconds <= 0:
         raise ValueError(f"{value} is not a positive duration; give at least 1s")
     if seconds > _MAX_SECONDS:
-        raise ValueError(f"{value} is too long; give {_MAX_SECONDS}s (68 years) or less")
+        raise ValueError(f"{shortened(str(value))} is too long; give {_MAX_SECONDS}s (68 years) or less")
     return seconds
 
 
+def _whole(digits: str) -> int:
+    """Converts digits to a number.
+
+    If there are too many digits, the result is not exact, but is larger than any valid duration.
+    """
+    return int(digits.lstrip("0")[:_MAX_DIGITS] or "0")
+
+
 def format_duration(seconds: int) -> str:
-    """The shortest text of a duration in whole seconds.
+    """Formats a number of seconds as a duration. The result is the shortest string for this duration.
 
     >>> format_duration(43200), format_duration(5400), format_duration(90)
     ('12h', '1h30m', '1m30s')

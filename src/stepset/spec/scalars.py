@@ -1,7 +1,8 @@
-"""Scalars of a job file whose value does not read back as the text that the user wrote.
+"""`Scalar`, which represents a value that the parser of the job file has converted.
 
-YAML reads `1.10` as 1.1, `017` as 15, `12:30` as 750 and `yes` as true, and JSON reads `1e3` as 1000.0. A field that is
-a number or a switch takes such a value; a field that is text rejects it and shows the quoted form.
+For example, YAML reads `1.10` as 1.1, `017` as 15, `12:30` as 750 and `yes` as true. JSON reads `1e3` as 1000.0. Fields
+for numbers or booleans accept such values. Fields for strings reject them, and the error message advises the user to
+write the value in quotes.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-# Octal, hexadecimal and binary numbers, and numbers of base 60: YAML 1.1 and 1.2 read them differently.
+# Matches octal, hexadecimal, binary and base 60 numbers. YAML 1.1 and YAML 1.2 read such numbers differently.
 _NOT_DECIMAL = re.compile(r"[+-]?0[0-9_xXbBoO]|.*:", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scalar:
-    """A value of a YAML or JSON text, together with its source.
+    """A value of a YAML or JSON file, together with its original text.
 
     Args:
-        value: a boolean, a number or a date.
-        source: the text in the file.
-        quoted: how the user writes it as text; default: the source in quotes.
+        value: the value that the parser returns. This is a boolean, a number or a date.
+        source: the characters in the file.
+        quoted: the characters that the user must write to get a string instead. The default is `source` in quotes.
     """
 
     value: Any
@@ -32,12 +33,12 @@ class Scalar:
     quoted: str = ""
 
     def __repr__(self) -> str:
-        """Returns the source, which messages show."""
+        """Returns the characters in the file, for error messages."""
         return self.source
 
 
 def scalar(value: Any, source: str) -> Any:
-    """Returns `value` if it reads back as its source, else a Scalar.
+    """Returns `value` if its YAML form is `source`. Otherwise, returns a `Scalar` with `value` and `source`.
 
     >>> scalar(8, "8"), scalar(1.1, "1.10")
     (8, 1.10)
@@ -46,22 +47,24 @@ def scalar(value: Any, source: str) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """Returns a boolean or a number as the text that YAML has for it; None for other values."""
+    """Converts a boolean or a number to a string in the form of YAML. Returns None for values of other types."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (int, float)) else None
 
 
 def plain(value: Any) -> Any:
-    """Returns the value of a Scalar; returns other values unchanged."""
+    """Returns `Scalar.value` if `value` is a `Scalar`. Other values are returned unchanged."""
     return value.value if isinstance(value, Scalar) else value
 
 
 def number(value: Any) -> Any:
-    """Returns the value of a Scalar in a numeric field; returns other values unchanged.
+    """Converts the value of a numeric field. Returns `Scalar.value` if `value` is a `Scalar`.
+
+    Other values are returned unchanged.
 
     Raises:
-        ValueError: the number is not decimal, such as 017 (octal in YAML 1.1, not in YAML 1.2) or 12:30 (base 60).
+        ValueError: the number is not decimal, such as 12:30 (base 60) or 017 (octal in YAML 1.1).
     """
     if isinstance(value, Scalar) and text_of(value.value) and _NOT_DECIMAL.match(value.source):
         raise ValueError(f"{value.source} is read as {value.value}; write a decimal number")
@@ -69,10 +72,12 @@ def number(value: Any) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """Returns a boolean or a number as text; returns other values unchanged, for the model to accept or reject.
+    """Converts the value of a field that requires a string. Booleans and numbers are converted to strings.
+
+    Other values are returned unchanged. The model then accepts or rejects them.
 
     Raises:
-        ValueError: the text would not be the one in the file.
+        ValueError: the result would differ from the characters in the file.
     """
     if isinstance(value, Scalar) and not reads_back(value):
         raise ValueError(not_text(value))
@@ -80,13 +85,16 @@ def as_text(value: Any) -> Any:
 
 
 def reads_back(value: Any) -> bool:
-    """Whether a boolean or a number, as text, is the text that the user wrote; False for other values."""
+    """Returns whether a boolean or a number, converted to a string, equals the characters in the file.
+
+    For values of other types, the result is False.
+    """
     text = text_of(plain(value))
     return text is not None and (not isinstance(value, Scalar) or value.source == text)
 
 
 def not_text(value: Any) -> str:
-    """Returns what is wrong with a value of a field that is text, and how to write it.
+    """Returns an error message for a value that is not a string. The message contains the correct form.
 
     >>> not_text(Scalar(1.1, "1.10"))
     '1.10 is read as 1.1; write "1.10"'
@@ -108,18 +116,20 @@ def not_text(value: Any) -> str:
 
 
 def not_a_list(text: str) -> str:
-    """Returns the message about a command that is one text; it shows the list of words into which a shell splits it.
+    r"""Returns an error message for a command that is a string instead of a list.
+
+    The message contains the list of the words in the command. The words are separated as in a shell.
 
     >>> not_a_list("python 'a b.py'")
     '"python \'a b.py\'" is text, not a list; write ["python", "a b.py"]'
     """
     try:
         words = shlex.split(text) or [text]
-    except ValueError:  # a quote without an end
+    except ValueError:  # a closing quote is missing
         words = [text]
     return f"{shortened(repr(text))} is text, not a list; write {json.dumps(words, ensure_ascii=False)}"
 
 
 def shortened(text: str) -> str:
-    """Returns the beginning of a long text, for a message."""
+    """Shortens a string to 80 characters for a message. The end of a longer string is replaced with `...`."""
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,7 +1,10 @@
-"""The JSON Schema of the job file, which `stepset schema` prints for editors and for checks without stepset.
+"""The JSON Schema of the job file. `stepset schema` prints it for editors and other tools.
 
-The schema is generated from the models, so that fields and their descriptions have one source. This module adds the
-short forms that the models accept, numbers as text, and the rules between fields.
+pydantic generates a schema from the models. This module adds the following:
+
+- The short forms of fields.
+- The type `number` for fields whose values are converted to strings.
+- Rules that concern several fields.
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ def job_schema() -> Schema:
     _change(defs["Network"]["properties"], "peer_timeout", duration)
     _change(defs["Network"]["properties"], "subdomain", {"anyOf": [label, {"type": "null"}]})
 
-    for field in fields.values():  # a field without a description gets that of its model
+    # A field without a description gets the description of the model that is the type of the field.
+    for field in fields.values():
         if "description" not in field and "$ref" in field:
             field["description"] = defs[field["$ref"].removeprefix("#/$defs/")]["description"]
     return {
@@ -94,7 +98,7 @@ def job_schema() -> Schema:
 
 
 def _simplified(node: Any) -> Any:
-    """Returns the schema without generated titles, OpenAPI's discriminator, and redundant defaults."""
+    """Returns a schema without generated titles, unnecessary defaults and OpenAPI's `discriminator`."""
     if isinstance(node, list):
         return [_simplified(item) for item in node]
     if not isinstance(node, dict):
@@ -102,7 +106,7 @@ def _simplified(node: Any) -> Any:
     noise = {"title", "discriminator"}
     if node.get("default", 0) is None or isinstance(node.get("default"), dict):
         noise.add("default")
-    # These mappings have names of the job file as keys, not keywords of JSON Schema.
+    # The keys of `properties` and `$defs` are not keywords of JSON Schema, but names of fields and models.
     return {
         key: {name: _simplified(shape) for name, shape in value.items()}
         if key in ("properties", "$defs")
@@ -113,13 +117,13 @@ def _simplified(node: Any) -> Any:
 
 
 def _change(properties: Schema, name: str, shape: Schema, **more: Any) -> None:
-    """Replaces the shape of a property; its description and default stay."""
+    """Replaces the schema of a property. The description and the default of the property are kept."""
     kept = {key: properties[name][key] for key in ("description", "default") if key in properties[name]}
     properties[name] = {**kept, **shape, **more}
 
 
 def _resources(long_form: Schema) -> Schema:
-    """Returns the schema of both forms of resources: the short form, and separate requests and limits."""
+    """Returns the schema of the field for resources. The schema accepts both the short form and the long form."""
     quantity = {"$ref": "#/$defs/Quantity"}
     plain = {
         "cpu": quantity,
@@ -151,7 +155,10 @@ def _resources(long_form: Schema) -> Schema:
 
 
 def _one_entry() -> Schema:
-    """Returns the rule: exactly one of script, module, command and function; torchtune may have none."""
+    """Returns the rule that a job has exactly one of script, module, command and function.
+
+    A job of the framework torchtune may have none of these fields.
+    """
 
     def given(entry: str) -> Schema:
         return {"required": [entry], "properties": {entry: {"not": {"type": "null"}}}}

@@ -1,4 +1,8 @@
-"""Reads YAML and JSON; a duplicate key is an error, and a value that does not read back as written keeps its source."""
+"""Reads YAML and JSON.
+
+Unlike PyYAML and `json`, this module rejects duplicate keys. If a parser changes a value, such as `1.10` to 1.1, this
+module returns the value as a `Scalar`.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +20,28 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 _MAX_DEPTH = 100
-"""Maximum depth of a job file: the parser needs stack for each level, and would crash without a message."""
+"""The maximum number of nested levels.
+
+Each level uses a part of the parser's stack. A stack overflow would crash the process.
+"""
 _MAX_VALUES = 200_000
-"""Maximum number of values of a job file. Each use of an alias counts: nine lines can expand to a billion values."""
-
-
+"""The maximum number of values after aliases are expanded. A few lines with aliases can expand to a billion values."""
 _MAX_NUMBER = 1000
-"""Maximum characters of a number: PyYAML reads one of base 60, such as 1:30:00, in quadratic time."""
+"""The maximum length of a number.
+
+PyYAML needs quadratic time for numbers of base 60, such as 1:30:00.
+"""
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_RESOLVER: Any = yaml.resolver.Resolver()
 
 
 class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at run time
-    """Safe YAML that rejects a duplicate key, where PyYAML silently takes the last value."""
+    """A safe YAML loader that rejects duplicate keys. PyYAML's own loader uses the last value of a duplicate key."""
 
     def construct_float(self, node: yaml.ScalarNode) -> Any:
-        _check_length(node)
         return scalar(self.construct_yaml_float(node), node.value)
 
     def construct_int(self, node: yaml.ScalarNode) -> Any:
-        _check_length(node)
         return scalar(self.construct_yaml_int(node), node.value)
 
     def construct_bool(self, node: yaml.ScalarNode) -> Any:
@@ -49,20 +57,14 @@ class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at
 
 for _tag in ("float", "int", "bool", "timestamp"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", getattr(_Loader, f"construct_{_tag}"))
-for _tag in ("value", "merge"):  # `=` and `<<` as values: text that is read back as it is written
+for _tag in ("value", "merge"):  # the values `=` and `<<` are strings
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_scalar)
 
 
-def _check_length(node: yaml.ScalarNode) -> None:
-    if len(node.value) > _MAX_NUMBER:
-        text = f"a number has more than {_MAX_NUMBER} characters"
-        raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
-
-
 def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
-    """Raises ConstructorError for a duplicate key, or an alias inside the node that it refers to.
+    """Raises ConstructorError if a mapping contains a duplicate key, or if a node contains an alias of itself.
 
-    Runs before the document is constructed, because merging (`<<`) changes its nodes.
+    Callers must call this function before the document is constructed, because merge keys (`<<`) change the nodes.
     """
     if id(node) in above:
         raise yaml.constructor.ConstructorError(None, None, "an alias contains itself", node.start_mark)
@@ -85,8 +87,15 @@ def _check(node: yaml.Node, above: tuple[int, ...], done: set[int]) -> None:
         _check(value, inside, done)
 
 
-def _check_size(text: str) -> None:
-    """Raises ValueError for a text that is too deep, or too large once its aliases are expanded."""
+def check_limits(text: str) -> None:
+    """Raises an error if a YAML loader would need too much time, memory or stack.
+
+    Call this function before any YAML loader reads `text`.
+
+    Raises:
+        yaml.YAMLError: `text` is not YAML, or a number has too many characters.
+        ValueError: there are too many nested levels, or too many values after aliases are expanded.
+    """
     open_, sizes, anchors = [""], [0], dict[str, int]()
     for event in yaml.parse(text, Loader=getattr(yaml, "CLoader", yaml.Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -103,28 +112,43 @@ def _check_size(text: str) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             anchors[event.anchor or ""] = 1
             sizes[-1] += 1
+            if len(event.value) > _MAX_NUMBER and _is_number(event):
+                mark: Any = event.start_mark  # the type stubs of PyYAML lack the C parser's marks
+                problem = f"a number has more than {_MAX_NUMBER} characters"
+                raise yaml.constructor.ConstructorError(None, None, problem, mark)
         if sizes[-1] > _MAX_VALUES:
             raise ValueError(f"it has more than {_MAX_VALUES} values, with aliases expanded")
 
 
+def _is_number(event: yaml.ScalarEvent) -> bool:
+    tag = event.tag
+    if tag in (None, "!"):
+        tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit)
+    return tag in _NUMBERS
+
+
 def read_yaml(text: str) -> Any:
-    """Returns the content of a YAML text.
+    """Parses a YAML document.
 
     Raises:
-        yaml.YAMLError: it is not YAML, or has a duplicate key.
-        ValueError: a value cannot be read, or there are too many values or levels.
+        yaml.YAMLError: `text` is not YAML, or contains a duplicate key.
+        ValueError: a value cannot be read, or there are too many values or nested levels.
     """
     try:
-        _check_size(text)
+        check_limits(text)
         return yaml.load(text, Loader=_Loader)
     except RecursionError as error:
         raise ValueError("it has too many levels") from error
-    except (LookupError, AttributeError, TypeError, ArithmeticError) as error:  # PyYAML 6.0, such as !!bool 1
+    # PyYAML 6.0 raises these errors if a value does not match its tag. One example is `!!bool 1`.
+    except (LookupError, AttributeError, TypeError, ArithmeticError) as error:
         raise ValueError("a value does not match its tag") from error
 
 
 def read_mapping(text: str, where: str) -> Mapping[str, Any]:
-    """Returns the mapping in a YAML or JSON text; BadInputError names `where`, line and column."""
+    """Parses a YAML or JSON document that is a mapping.
+
+    Raises BadInputError if `text` is not a mapping. The error contains `where`, the line and the column.
+    """
     try:
         data = _as_json(text) or read_yaml(text)
     except yaml.MarkedYAMLError as error:
@@ -140,9 +164,10 @@ def read_mapping(text: str, where: str) -> Mapping[str, Any]:
 
 
 def _as_json(text: str) -> Any:
-    """Returns the content of a JSON text; None if only the YAML parser can read it or report its errors.
+    """Parses a JSON object. Returns None if `text` is not a valid JSON object. The caller then uses the YAML parser.
 
-    JSON is not a subset of YAML: it writes characters beyond U+FFFF as two escapes, which YAML rejects.
+    JSON needs a separate parser, because the YAML parser rejects some valid JSON. For example, it rejects escaped
+    surrogate pairs.
     """
     if not text.lstrip().startswith("{"):
         return None

@@ -1,1 +1,4 @@
-"""Renders a LaunchPlan as Kubernetes objects: one module per target, and the modules that targets share."""
+"""Renders a `LaunchPlan` as Kubernetes objects.
+
+The package `kinds` contains one module for each target. All targets share the other modules.
+"""

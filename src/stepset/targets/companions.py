@@ -1,4 +1,7 @@
-"""The objects that every target creates beside its workload: ConfigMaps, the Secret of MPI, the NetworkPolicy."""
+"""Renders all objects of a run except the workload.
+
+These objects are the ConfigMaps, the Secret with the ssh keys of an MPI job, and the NetworkPolicy.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,13 @@ from stepset.targets.request import RenderRequest
 def companions(
     request: RenderRequest, names: PodNames, trainer_volumes: frozenset[str] = frozenset()
 ) -> list[dict[str, Any]]:
-    """Returns the objects of a run beside its workload, except those of `trainer_volumes`, which Trainer creates."""
+    """Returns all objects of a run except the workload.
+
+    Args:
+        names: the names of the pods.
+        trainer_volumes: the names of volumes. Kubeflow Trainer creates the ConfigMaps and Secrets for these volumes.
+            Therefore the result does not contain these ConfigMaps and Secrets.
+    """
     plan = request.plan
     configs = {
         config_key(group): agent_config(request, group, names, grace_of(request.job, group))
@@ -24,7 +33,8 @@ def companions(
         if group.agent is not None
     }
     code = code_object(request)
-    # The policy is created first, so that it applies when pods start: they cannot start before the ConfigMaps exist.
+    # The NetworkPolicy must exist before any pod starts. Pods cannot start before the ConfigMaps exist, so the
+    # NetworkPolicy precedes the ConfigMaps.
     objects = [network_policy(request)] if request.job.network.policy else []
     objects += [agent_object(request, configs)] if configs or plan.has_rendezvous_id else []
     objects += [code] if code else []

@@ -1,4 +1,7 @@
-"""ConfigMaps and the Secret of a run: the agent, the code, the plan's small files, the ssh keys."""
+"""Renders the ConfigMaps and the Secret of a run.
+
+The ConfigMaps contain the agent, the code and the files of the plan. The Secret contains the ssh keys.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +19,46 @@ from stepset.targets.request import RenderRequest
 from stepset.targets.shipped_files import ARCHIVE_KEY
 
 AGENT_KEY = "agent.py"
+INSTALLER_KEY = "install.py"
 SSH_PRIVATE_KEY = "ssh-privatekey"
 SSH_PUBLIC_KEY = "ssh-publickey"
 
 CONFIG_MAP_LIMIT = 1024 * 1024
-"""Bytes of all values of one ConfigMap (kubernetes v1.36 pkg/apis/core/validation, MaxSecretSize)."""
+"""The maximum total size of the values of a ConfigMap, in bytes.
+
+Source: kubernetes v1.36 pkg/apis/core/validation (MaxSecretSize).
+"""
 
 _JSON = json.JSONEncoder()
 
 
 def agent_name(request: RenderRequest) -> str:
-    """Name of the ConfigMap with the agent and its configurations."""
+    """Returns the name of the ConfigMap that contains the agent and the agent's configuration files."""
     return agent_config_map(request.run)
 
 
 def code_name(request: RenderRequest) -> str:
-    """Name of the ConfigMap with the job's code."""
+    """Returns the name of the ConfigMap with the job's code."""
     return f"{request.run}-code"
 
 
 def file_name(request: RenderRequest, file: PlanFile) -> str:
-    """Name of the ConfigMap with one of the plan's files; Kubeflow Trainer uses the same name for MPI's hostfile."""
+    """Returns the name of the ConfigMap with one of the plan's files.
+
+    Kubeflow Trainer uses the same name for the ConfigMap with the host file of an MPI job.
+    """
     return f"{request.run}-{file.name}"
 
 
 def secret_name(request: RenderRequest) -> str:
-    """Name of the Secret with the run's ssh keys; Kubeflow Trainer uses the same name."""
+    """Returns the name of the Secret with the run's ssh keys. This is also the name that Kubeflow Trainer uses."""
     return f"{request.run}-mpi-ssh-auth"
 
 
 def placeholder(key: str) -> str:
-    """The value of a key in a rendered Secret or ConfigMap, until the backend generates one.
+    """Returns a placeholder for a generated value in a Secret or ConfigMap.
+
+    The backend replaces the placeholder when it submits the run.
 
     >>> placeholder("ssh-privatekey")
     '<ssh-privatekey: made when the run is submitted>'
@@ -55,16 +67,23 @@ def placeholder(key: str) -> str:
 
 
 def agent_object(request: RenderRequest, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The ConfigMap with the agent and the configurations (file name -> content), and the run's rendezvous ID."""
+    """Returns the ConfigMap with the agent, the agent's configuration files and the rendezvous ID of the run.
+
+    Args:
+        configs: a mapping from the names of the configuration files to their content. If the mapping is empty, the
+            ConfigMap does not contain the agent.
+    """
     files = {key: _one_line_each(config) for key, config in configs.items()}
     agent = {AGENT_KEY: request.agent} if configs else {}
-    # In a ConfigMap, so that permission to read pods or workloads does not reveal the ID.
+    if request.installer:
+        agent[INSTALLER_KEY] = request.installer
+    # The rendezvous ID is not in the pod templates. Therefore users who may only read pods cannot read the ID.
     rendezvous = {RENDEZVOUS_KEY: placeholder(RENDEZVOUS_KEY)} if request.plan.has_rendezvous_id else {}
     return config_map(request, agent_name(request), data={**rendezvous, **files, **agent})
 
 
 def _one_line_each(config: Mapping[str, Any]) -> str:
-    """A JSON object with one line for each key; the keys are the agent's, which need no escapes.
+    """Formats a configuration as a JSON object with one line for each key. Keys are not escaped.
 
     >>> print(_one_line_each({"version": 1, "files": [{"mode": "0644"}]}), end="")
     {
@@ -72,14 +91,14 @@ def _one_line_each(config: Mapping[str, Any]) -> str:
       "files": [{"mode": "0644"}]
     }
     """
-    # A whole number has the same text in JSON; each call of the encoder would cost its set-up.
+    # Integers are written the same in JSON as in Python. Formatting integers without the encoder is faster.
     rows = [f'  "{k}": {value if type(value) is int else _JSON.encode(value)}' for k, value in config.items()]
     lines = ",\n".join(rows)
     return f"{{\n{lines}\n}}\n"
 
 
 def code_object(request: RenderRequest) -> dict[str, Any] | None:
-    """The ConfigMap with the job's code; None without code."""
+    """Returns the ConfigMap with the job's code, or None if the ConfigMap would be empty."""
     contents = {file.key: file.content for file in request.shipped}
     if request.sources.archive is not None:
         contents[ARCHIVE_KEY] = request.sources.archive
@@ -96,16 +115,18 @@ def code_object(request: RenderRequest) -> dict[str, Any] | None:
 
 
 def file_object(request: RenderRequest, file: PlanFile, names: PodNames) -> dict[str, Any]:
-    """The ConfigMap with one of the plan's files."""
+    """Returns the ConfigMap with one of the plan's files."""
     in_manifest = InManifest(names)
     content = "".join(f"{resolve(line, in_manifest)}\n" for line in file.lines)
     return config_map(request, file_name(request, file), data={file.key: content})
 
 
 def ssh_secret(request: RenderRequest) -> dict[str, Any]:
-    """The Secret for the run's ssh keys, with placeholders: the backend creates keys, which are never rendered.
+    """Returns the Secret for the run's ssh keys.
 
-    Type, names and immutability are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
+    The Secret contains placeholders instead of keys. The backend generates the keys when it submits the run. Kubeflow
+    Trainer creates a Secret with the same name, the same type and the same keys in `data` (v2.3.0
+    pkg/runtime/framework/plugins/mpi/mpi.go). Both Secrets are immutable.
     """
     return {
         "apiVersion": "v1",
@@ -120,7 +141,10 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
 def config_map(
     request: RenderRequest, name: str, *, data: Mapping[str, str], binary: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """An immutable ConfigMap: all pods of a run see the same content, and kubelets need not watch it."""
+    """Returns an immutable ConfigMap.
+
+    All pods of a run thus get the same content. In addition, kubelets do not watch immutable ConfigMaps.
+    """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -131,6 +155,6 @@ def config_map(
 
 
 def content_size(config: Mapping[str, Any]) -> int:
-    """Bytes of a ConfigMap's values, as the API server counts them."""
+    """Returns the total size of a ConfigMap's values in bytes. The API server limits this size."""
     text = sum(len(value) if value.isascii() else len(value.encode()) for value in config.get("data", {}).values())
     return text + sum(len(base64.b64decode(value)) for value in config.get("binaryData", {}).values())

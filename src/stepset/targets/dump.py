@@ -1,4 +1,4 @@
-"""Manifests as text: the same bytes for the same objects, with every version of the YAML library."""
+"""Formats manifests as YAML or JSON. Equal objects result in equal bytes with every version of the YAML library."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import yaml
 from yaml.emitter import ScalarAnalysis
 
-# Text that PyYAML's emitter writes as a block, found by one search instead of a loop over every character: printable,
-# no tabs, no line ends but \n, no space before a line end. The agent's text is most of a manifest.
+# Matches strings that PyYAML's emitter writes as a block. Such a string contains only printable characters and `\n`. It
+# contains no tabs, and no spaces at the end of a line. PyYAML's own check of a string is a slow loop over all
+# characters. The regular expression is faster. This saves much time, because most of a manifest is the agent's source.
 _BLOCK = re.compile(r"(?:[\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff])*")
 _OTHER_LINE_END = re.compile("[\\x85\\u2028\\u2029]")
-# Text that YAML 1.1 reads as text, but kubectl's parser as a number or a boolean (kubectl v1.36: go.yaml.in/yaml/v2).
+# Matches strings that need quotes because of kubectl's parser. Without quotes, PyYAML reads them as strings, but
+# kubectl reads them as numbers or booleans (kubectl v1.36, go.yaml.in/yaml/v2).
 _OTHER_TYPE = re.compile(
     r"[yYnN]|(?:[-+]_*)?(?:0[bBoOxX][0-9a-fA-F_]+|(?:\.[0-9_]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?)"
 )
@@ -26,7 +28,7 @@ def _is_plain_block(text: str) -> bool:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Plain YAML: no aliases, lists indented under their key, multi-line text as a block."""
+    """A YAML dumper that writes no aliases, indents lists, and writes strings with several lines as blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -62,7 +64,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Quoted if it would be read differently: YAML has more line ends than \n.
+    # The string is quoted if a parser could change it. In YAML, some characters besides `\n` also end a line.
     style = '"' if _OTHER_LINE_END.search(text) else "'" if _OTHER_TYPE.fullmatch(text) else None
     if "\n" in text:
         style = "|" if _is_plain_block(text) else '"'
@@ -73,7 +75,7 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
-    """The objects as one YAML stream, one document each."""
+    """Formats objects as YAML. Each object is a separate YAML document."""
     texts = (
         yaml.dump(dict(each), Dumper=_Dumper, sort_keys=False, width=2**20, allow_unicode=True) for each in objects
     )
@@ -81,6 +83,6 @@ def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
 
 
 def to_json(objects: Iterable[Mapping[str, Any]]) -> str:
-    """The objects as one JSON List, which kubectl applies in its order."""
+    """Formats objects as a JSON object of kind List. kubectl applies the objects in the order of the list."""
     items = [dict(each) for each in objects]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2, ensure_ascii=False) + "\n"

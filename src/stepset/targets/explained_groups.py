@@ -1,6 +1,7 @@
-"""The plan with `pod_template` merged over its groups: the commands, variables and images that the pods get.
+"""Applies a job's `pod_template` to the groups of a plan, for `stepset explain`.
 
-`stepset explain` shows it. The targets merge `pod_template` over whole pods (`pods/template.py`).
+The resulting plan contains the commands, variables and images of the final pods. The targets do not use this module,
+because they apply `pod_template` to complete pods (`pods/template.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.validation.pods import template_problems
 
 _PLANNED = {field: [f"<{field} of the plan>"] for field in ("command", "args")}
-"""Placeholders for the command and args of the plan: `pod_template` changes a field if the merge replaces its value."""
+"""Placeholders for the command and the args of the plan, before `pod_template` is merged.
+
+If `pod_template` replaces the command or the args, the merged container does not contain the placeholder.
+"""
 
 
 def explained_plan(job: TrainingJob, plan: LaunchPlan) -> LaunchPlan:
-    """Returns the plan with the commands, variables and images that the job's `pod_template` gives to the pods.
+    """Returns the plan with the commands, variables and images that pods have after `pod_template` is applied.
 
-    Raises BadInputError for a `pod_template` that cannot be merged.
+    Raises BadInputError if `pod_template` cannot be merged.
     """
     if not job.pod_template:
         return plan
@@ -65,7 +69,7 @@ def _explained(group: PodGroup, overlay: Mapping[str, Any]) -> PodGroup:
 
 
 def _row(entry: EnvEntry) -> dict[str, Any]:
-    """Returns a row that is still the same after the merge, unless `pod_template` changes the variable."""
+    """Returns the entry for a variable in a container's `env`. `pod_template` is merged afterwards."""
     field = "value" if isinstance(entry.value, Text) else "valueFrom"
     return {"name": entry.name, field: f"<{entry.name} of the plan>"}
 
@@ -75,7 +79,11 @@ def _set_by_agent(entry: EnvEntry) -> bool:
 
 
 def _without_agent(entries: tuple[EnvEntry, ...]) -> Iterator[EnvEntry]:
-    """Yields the variables of the pod's manifest: those that the agent would set are absent, or have another value."""
+    """Yields the variables of a pod that runs without the agent.
+
+    The agent sets the values of some variables. Without the agent, such a variable has only the value in the manifest.
+    If the manifest contains no value for the variable, the result does not contain the variable.
+    """
     for entry in entries:
         if not _set_by_agent(entry):
             yield entry
@@ -84,7 +92,12 @@ def _without_agent(entries: tuple[EnvEntry, ...]) -> Iterator[EnvEntry]:
 
 
 def _merged(group: PodGroup, before: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[EnvEntry]:
-    """Yields the variables of the merged `rows` in their order, then those that only the agent sets."""
+    """Yields the variables of a container after the merge, followed by variables that only the agent sets.
+
+    Args:
+        before: a mapping from the names of the variables to their entries in `env` before the merge.
+        rows: the entries of `env` after the merge.
+    """
     entries = {entry.name: entry for entry in group.env}
     for row in rows:
         name = row["name"]
@@ -95,7 +108,8 @@ def _merged(group: PodGroup, before: Mapping[str, Any], rows: list[Mapping[str, 
         elif entry is None:
             yield EnvEntry(name, _value(row), "set by pod_template", "job")
         elif _set_by_agent(entry):
-            # Without `from_pod`, the agent's value replaces that of the pod, and the name is reserved.
+            # The agent also sets this variable. `pod_template` can set it, because its entry has `from_pod`. Variables
+            # of the agent without `from_pod` have reserved names.
             yield replace(entry, pod_value=_value(row), rule=f"{entry.rule}; pod_template sets the pod's value")
         else:
             yield EnvEntry(name, _value(row), "overridden by pod_template", "job", replaced=entry.value)
@@ -103,7 +117,10 @@ def _merged(group: PodGroup, before: Mapping[str, Any], rows: list[Mapping[str, 
 
 
 def _value(row: Mapping[str, Any]) -> Value:
-    """Returns the value of a row of a container's `env`; a text that names the source if the plan has no such value."""
+    """Returns the value of a variable from its entry in a container's `env`.
+
+    If a plan cannot represent the source in `valueFrom`, the function returns a description of the source.
+    """
     source = row.get("valueFrom") or {}
     for kind, field in source.items():
         match kind:

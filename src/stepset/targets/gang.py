@@ -1,7 +1,8 @@
-"""Gang scheduling: the queues and PodGroups with which a scheduler starts all pods or none.
+"""Renders the fields and objects for gang scheduling. With gang scheduling, a scheduler starts either all pods or none.
 
-Pods that start later are in a PodGroup of their own: a scheduler that waited for all pods before it starts the first
-ones would wait forever (kubeflow/trainer#2525, kubeflow/mpi-operator#608).
+Each stage of a run has its own PodGroup. The pods of later stages are created only after the pods of earlier stages
+have started. With a single PodGroup, the scheduler would wait for these pods forever (kubeflow/trainer#2525,
+kubeflow/mpi-operator#608).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ Gang = Literal["none", "kueue", "coscheduling", "volcano"]
 
 _COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 _VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
-# Names under which both schedulers install themselves (scheduler-plugins' and Volcano's Helm charts); a cluster with
-# other names needs pod_template.spec.schedulerName.
+# The names of the schedulers in the Helm charts of scheduler-plugins and Volcano. If a cluster uses other names, the
+# user must set pod_template.spec.schedulerName.
 _SCHEDULERS = {"coscheduling": "scheduler-plugins-scheduler", "volcano": "volcano"}
 
 
 def gang_of(job: TrainingJob) -> Gang:
-    """Returns the gang scheduler of a job; if the job names none, Kueue if it names a queue."""
+    """Returns the gang scheduler of a job. If `scheduling.gang` is not set, a job with a queue uses Kueue."""
     return job.scheduling.gang or ("kueue" if job.scheduling.queue_name else "none")
 
 
@@ -39,25 +40,33 @@ def queue_labels(job: TrainingJob) -> dict[str, str]:
 
 
 def suspended(job: TrainingJob) -> dict[str, Any]:
-    """`suspend` for a workload that Kueue starts: without it pods could be created before the queue admits them."""
+    """Returns the field `suspend` for a workload that Kueue starts.
+
+    Without this field, pods could be created before Kueue admits the workload.
+    """
     return {"suspend": True} if gang_of(job) == "kueue" else {}
 
 
 def stages(plan: LaunchPlan) -> tuple[tuple[PodGroup, ...], ...]:
-    """Returns the groups in the order of their start: those that wait for no group, those that wait for these, etc."""
+    """Returns the stages of a run in the order in which they start. Each stage is a tuple of pod groups.
+
+    The groups of the first stage do not wait for other groups. The groups of a later stage wait for groups of earlier
+    stages.
+    """
     depth: dict[str, int] = {}
-    for group in plan.groups:  # a group comes after those it waits for
-        depth[group.name] = 1 + max((depth[after.group] for after in group.start_after), default=-1)
-    return tuple(
-        tuple(group for group in plan.groups if depth[group.name] == level) for level in sorted(set(depth.values()))
-    )
+    found: dict[int, list[PodGroup]] = {}
+    for group in plan.groups:  # a group waits only for groups that precede it in the plan
+        level = depth[group.name] = 1 + max((depth[after.group] for after in group.start_after), default=-1)
+        found.setdefault(level, []).append(group)
+    return tuple(tuple(found[level]) for level in sorted(found))
 
 
 def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...]) -> dict[str, int]:
-    """Returns group -> pods that must be schedulable at once: all, or min_nodes of an elastic world.
+    """Returns, for each group of a stage, the minimum number of pods that must be schedulable at the same time.
 
-    `scheduling.min_member` is the total for the nodes' stage; it is assigned to the nodes first and the rest to the
-    other groups.
+    By default, all pods of the group must be schedulable. For the nodes of an elastic world, the number is `min_nodes`.
+    If the job sets `scheduling.min_member`, this value is divided among the groups of the stage that contains the
+    nodes. The nodes get as much of the value as possible. The other groups of the stage get the rest.
     """
     counts = {group.name: group.count for group in stage}
     if NODE not in counts:
@@ -74,7 +83,11 @@ def min_members(job: TrainingJob, plan: LaunchPlan, stage: tuple[PodGroup, ...])
 
 
 def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | None:
-    """Returns the name of a stage's PodGroup: the run's name if the stage contains the nodes; None for a single pod."""
+    """Returns the name of the PodGroup of a stage.
+
+    If the stage contains the nodes, the PodGroup has the name of the run. If the stage consists of a single pod that is
+    not a node, the stage has no PodGroup, and the function returns None.
+    """
     if any(group.name == NODE for group in stage):
         return request.run
     if sum(group.count for group in stage) < 2:
@@ -82,12 +95,21 @@ def group_name(request: RenderRequest, stage: tuple[PodGroup, ...]) -> str | Non
     return f"{request.run}-{stage[0].name}"
 
 
-def template_fields(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """Returns the fields of a pod template that assign its pods to a gang."""
-    kind = gang_of(request.job)
-    if kind not in _SCHEDULERS:
+def template_fields(request: RenderRequest) -> dict[str, dict[str, Any]]:
+    """Returns the fields of pod templates that assign the pods to a gang, by the names of the groups.
+
+    The result is empty if the job has no gang scheduler, or if Kueue is the gang scheduler.
+    """
+    if gang_of(request.job) not in _SCHEDULERS:
         return {}
-    stage = next(stage for stage in stages(request.plan) if group in stage)
+    found: dict[str, dict[str, Any]] = {}
+    for stage in stages(request.plan):
+        found |= dict.fromkeys((group.name for group in stage), _fields_of_stage(request, stage))
+    return found
+
+
+def _fields_of_stage(request: RenderRequest, stage: tuple[PodGroup, ...]) -> dict[str, Any]:
+    kind = gang_of(request.job)
     spec = {"spec": {"schedulerName": _SCHEDULERS[kind]}}
     name = group_name(request, stage)
     if name is None:
@@ -98,7 +120,14 @@ def template_fields(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
 
 
 def pod_groups(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The PodGroups of a run: one for each stage of more than one pod. `templates` (by group) state the resources."""
+    """Returns the PodGroups of a run. There is one PodGroup for each stage.
+
+    If a stage consists of a single pod that is not a node, the stage has no PodGroup.
+
+    Args:
+        templates: a mapping from the names of the groups to their pod templates. The templates contain the resources
+            that the pods request.
+    """
     kind = gang_of(request.job)
     if kind not in _SCHEDULERS:
         return []

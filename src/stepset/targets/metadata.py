@@ -18,28 +18,39 @@ JOB = f"{PREFIX}job"
 GROUP = f"{PREFIX}group"
 OWNER_HASH = f"{PREFIX}owner-hash"
 SUBMISSION = f"{PREFIX}submission"
-"""A label, so that incomplete submissions can be listed."""
+"""A label of the workload while the submission of the run is incomplete. stepset finds incomplete runs with it."""
 SPEC_HASH = f"{PREFIX}spec-hash"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+"""The label with the name of the WorkloadPriorityClass, which is the run's priority in a Kueue queue.
 
-# On the workload only, for processes that read a run from its objects (docs/design/kubernetes.md).
+The `labels` of a job may contain this label.
+"""
+
+# Only the workload has the following annotations. Processes that observe a run read these annotations
+# (docs/design/kubernetes.md).
 WORLD_SIZE = f"{PREFIX}world-size"
 RANKS = f"{PREFIX}ranks"
 MIN_NODES = f"{PREFIX}min-nodes"
-"""Of an elastic world: the minimum number of nodes with which it trains."""
+"""The minimum number of nodes with which an elastic world trains."""
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
 PROGRAM = f"{PREFIX}program"
+SUBMITTED_BY = f"{PREFIX}submitted-by"
+"""The account that submitted the run. An account that may write workloads can write any name, so it is no proof."""
 VERDICT = f"{PREFIX}verdict"
 TTL = f"{PREFIX}ttl"
-"""Of a TrainJob: it may be deleted this many seconds after the end of the run. Trainer's controller has no TTL."""
+"""The TTL of a run with a TrainJob: the number of seconds between the end of the run and the deletion of its objects.
+
+The annotation is necessary because a TrainJob has no field for a TTL.
+"""
 
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""Label of a Job's template: the step of the TrainJob, which Trainer's controller and tools read."""
+"""A label of a Job in a JobSet, with the name of a step. Trainer's controller and tools read this label."""
 
 
 def labels(request: RenderRequest) -> dict[str, str]:
-    """Labels of every object of a run; the job's own come first and cannot replace stepset's."""
+    """Returns the labels of every object of a run. The labels of the job cannot replace those of stepset."""
     made = {**request.job.labels, RUN: request.run, JOB: request.job.name}
     if request.owner:
         made[OWNER_HASH] = request.owner
@@ -53,7 +64,7 @@ def metadata(
     more_labels: dict[str, str] | None = None,
     more_annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`metadata` of one object."""
+    """Returns the `metadata` of one object of a run."""
     return {
         "name": name,
         **({"namespace": request.namespace} if request.namespace else {}),
@@ -68,7 +79,7 @@ def workload_metadata(
     more_labels: dict[str, str] | None = None,
     more_annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`metadata` of the top-level object, which has the run's name."""
+    """Returns the `metadata` of the workload, which has the name of the run."""
     plan, restart = request.plan, request.job.restart
     program = program_text(request.job)
     ranks = {group: [held.first, held.per_pod] for group, held in rank_ranges(plan).items()}
@@ -85,10 +96,10 @@ def workload_metadata(
 
 
 def pod_metadata(request: RenderRequest, group: str) -> dict[str, Any]:
-    """`metadata` of a group's pod template.
+    """Returns the `metadata` of the pod template of a group.
 
-    Both a label and an annotation disable Istio's sidecar, which would delay the start and never end: versions of Istio
-    differ in which of them they read.
+    The metadata disables Istio's sidecar. The sidecar would delay the start of the pod and would never exit. There are
+    both a label and an annotation, because some versions of Istio read only one of them.
     """
     off = {"sidecar.istio.io/inject": "false"}
     return {

@@ -1,7 +1,10 @@
-"""Resolvers, which return the text for the placeholders of a plan.
+"""The resolvers for Kubernetes. A resolver returns the string that replaces a placeholder of a plan.
 
-`stepset explain` uses `PodNames`. The targets use `InManifest` and `InAgent`, which fill in placeholders whose text
-differs between pods.
+Some placeholders have a different value in each pod. For such a placeholder, the resolvers return these strings:
+
+- `PodNames` returns a description such as `<rank>`. `stepset explain` uses this resolver.
+- `InManifest` returns a reference such as `$(NAME)`, which Kubernetes replaces in each pod.
+- `InAgent` returns a reference such as `{rank}`, which the agent replaces in each process.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from stepset.plan.values import (
 )
 
 CONTAINER = "node"
-"""Name of the container with the command; Kubeflow Trainer and its tools expect this name."""
+"""The name of the container that runs the command. Kubeflow Trainer and Trainer's tools expect this name."""
 
 CODE_DIR = "/stepset/code"
+CODE_VOLUME = "stepset-code"
+"""The name of the volume that is mounted at `CODE_DIR`."""
 SOURCE_DIR = "/stepset/source"
 AGENT_DIR = "/stepset/agent"
 RUN_DIR = "/stepset/run"
@@ -43,19 +48,21 @@ RENDEZVOUS_KEY = "rendezvous-id"
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 RESTART_ATTEMPT = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
 
-# kubernetes-sigs/jobset v0.12.0 pkg/controllers/jobset_controller.go; pods of a Job, k8s v1.36 pkg/controller/job;
-# pods of a StatefulSet; volcano-sh/volcano pkg/controllers/job/helpers/helpers.go (PodNameFmt).
+# The format strings of the host names of pods. Jobs and StatefulSets use the same format. Sources:
+# - JobSet: kubernetes-sigs/jobset v0.12.0 pkg/controllers/jobset_controller.go
+# - Job: kubernetes v1.36 pkg/controller/job
+# - Volcano Job: volcano-sh/volcano pkg/controllers/job/helpers/helpers.go (PodNameFmt)
 JOBSET_HOSTS = "{run}-{group}-0-{index}.{subdomain}"
 SINGLE_GROUP_HOSTS = "{run}-{index}.{subdomain}"
 VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 
 
 def agent_config_map(run: str) -> str:
-    """Returns the name of the ConfigMap with the agent, its configurations and the rendezvous ID."""
+    """Returns the name of the ConfigMap that contains the agent, the agent's configuration and the rendezvous ID."""
     return f"{run}-agent"
 
 
-# The text of placeholders that do not depend on the plan: see `PodNames`, and `InManifest`.
+# The strings that `PodNames` returns for placeholders that do not depend on the plan.
 _FIXED: Mapping[type, str] = {
     ResultFile: RESULT_FILE,
     RendezvousId: "<random for each run>",
@@ -72,9 +79,12 @@ _NOT_IN_MANIFESTS = frozenset({ProcessRank, LocalRank, OwnDeviceFirst, FirstNode
 
 @dataclass(frozen=True)
 class PodNames:
-    """The text for a plan's placeholders, as far as it is the same in all pods of a group.
+    """A resolver that returns host names, ports and paths. Values that differ between pods become `<...>`.
 
-    `subdomain` is the headless Service's name; `hosts` is the format string of pod host names; default: a JobSet's.
+    Args:
+        run: the name of the run.
+        subdomain: the name of the headless Service.
+        hosts: the format string of the host names of pods. The default is the format of a JobSet.
     """
 
     plan: LaunchPlan
@@ -83,11 +93,14 @@ class PodNames:
     hosts: str = JOBSET_HOSTS
 
     def host(self, group: str, index: int | str) -> str:
-        """The name by which other pods find pod `index` of `group`."""
+        """Returns the host name with which other pods connect to a pod."""
         return self.hosts.format(run=self.run, group=group, index=index, subdomain=self.subdomain)
 
     def __call__(self, part: Part) -> str:
-        """Returns the text for one placeholder; `<...>` for ranks and others that differ between pods."""
+        """Returns the string that replaces a placeholder.
+
+        If the value of the placeholder differs between pods, the function returns a description such as `<rank>`.
+        """
         if fixed := _FIXED.get(type(part)):
             return fixed
         match part:
@@ -108,16 +121,20 @@ class PodNames:
 
 @dataclass(frozen=True)
 class InManifest:
-    """The text for placeholders in the variables and the command of a manifest, which all pods of a group share.
+    """A resolver for placeholders in the variables and the command of a manifest.
 
-    For a value that differs between pods, the text is a reference such as `$(STEPSET_NODE_RANK)`. Kubernetes replaces
-    it in each pod, because the plan has that variable before the variables that refer to it.
+    All pods of a group have the same manifest. If a value differs between pods, the resolver returns a reference such
+    as `$(STEPSET_NODE_RANK)`. Kubernetes replaces the reference in each pod, because the manifest defines
+    STEPSET_NODE_RANK before all variables with such references.
     """
 
     names: PodNames
 
     def __call__(self, part: Part) -> str:
-        """Returns the text for one placeholder; raises AssertionError for one that a manifest cannot contain."""
+        """Returns the string that replaces a placeholder.
+
+        Raises AssertionError if a manifest cannot contain the value of the placeholder.
+        """
         kind = type(part)
         if kind in _NOT_IN_MANIFESTS:
             raise AssertionError(f"no text of a manifest can contain {part!r}")
@@ -126,7 +143,10 @@ class InManifest:
 
 @dataclass(frozen=True)
 class InAgent:
-    """The text for placeholders of variables that the agent sets per process (docs/design/agent.md, process_env)."""
+    """A resolver for placeholders in variables that the agent sets for each process.
+
+    The agent replaces strings such as `{rank}` (docs/design/agent.md, process_env).
+    """
 
     names: Resolver
 

@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a run: only its own pods may connect to its pods, at every port."""
+"""Renders the NetworkPolicy of a run. Only pods of the run may connect to pods of the run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from stepset.targets.request import RenderRequest
 
 
 def network_policy(request: RenderRequest) -> dict[str, Any]:
-    """The NetworkPolicy; connections from the pods are not restricted.
+    """Returns the NetworkPolicy of a run.
 
-    It selects by the label of the run, which every target sets on every pod. An account that may create pods can
-    set the label, too: a NetworkPolicy cannot distinguish such pods (docs/security.md).
+    The policy restricts incoming connections on all ports. Outgoing connections are not restricted. The policy selects
+    the pods of the run by a label. The policy does not protect against accounts that may create pods, because their
+    pods can have the same label (docs/security.md).
     """
     own_pods = {"matchLabels": {RUN: request.run}}
     return {

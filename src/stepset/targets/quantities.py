@@ -1,8 +1,8 @@
-"""Sums of Kubernetes quantities: the requests of a gang of pods."""
+"""Adds up the resource requests of pods. For example, a PodGroup contains the total of all its pods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -14,10 +14,15 @@ Amounts = dict[str, Decimal]
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """The requests of a pod, as the scheduler counts them.
+    """Returns the resource requests of a pod. The scheduler determines the requests in the same way.
 
-    The sum of its containers, or its largest init container if that is more. A limit without a request counts, because
-    the API server makes it the request.
+    For each resource, the request of the pod is the larger of the following two amounts:
+
+    - The sum of the requests of all containers.
+    - The largest request of an init container.
+
+    If the field `resources` of the pod itself contains the resource, this field takes precedence. If a container has a
+    limit for a resource but no request, the limit is used as the request.
 
     Source: kubernetes v1.36 pkg/api/v1/resource/helpers.go (PodRequests).
     """
@@ -25,7 +30,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     peak: Amounts = {}
     for container in spec.get("initContainers", []):
         amounts = _requests(container)
-        if container.get("restartPolicy") == "Always":  # a sidecar keeps running
+        if container.get("restartPolicy") == "Always":  # the init container is a sidecar, which continues to run
             running = _plus(running, amounts)
             amounts = running
         else:
@@ -33,12 +38,47 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
         peak = _most(peak, amounts)
     for container in spec.get("containers", []):
         running = _plus(running, _requests(container))
+    amounts = _most(peak, running) | _of_pod(spec.get("resources", {}), {*peak, *running})
     overhead = {name: parse_quantity(str(value)) for name, value in spec.get("overhead", {}).items()}
-    return _plus(_most(peak, running), overhead)
+    return _plus(amounts, overhead)
+
+
+def pod_limits(spec: Mapping[str, Any]) -> Amounts:
+    """Returns the resource limits of a pod, which are determined like its requests.
+
+    Source: kubernetes v1.36 pkg/api/v1/resource/helpers.go (PodLimits).
+    """
+
+    def limits_only(container: Mapping[str, Any]) -> dict[str, Any]:
+        return {**container, "resources": {"requests": container.get("resources", {}).get("limits", {})}}
+
+    containers = {name: [limits_only(each) for each in spec.get(name, [])] for name in ("initContainers", "containers")}
+    return pod_requests({**limits_only(spec), **containers})
+
+
+def _of_pod(resources: Mapping[str, Any], requested: Container[str]) -> Amounts:
+    """Returns the requests in the field `resources` of a pod. They replace the requests of the containers.
+
+    If the pod has a limit for a resource that no container requests, the limit is used as the request.
+    Source: kubernetes v1.36 pkg/apis/core/v1/defaults.go (defaultPodRequests).
+
+    Args:
+        resources: the `resources` of the pod.
+        requested: the names of the resources that the containers request.
+    """
+    given = {name: value for name, value in resources.get("limits", {}).items() if name not in requested}
+    given |= resources.get("requests", {})
+    return {name: parse_quantity(str(value)) for name, value in given.items()}
 
 
 def total(parts: Iterable[tuple[Amounts, int]]) -> dict[str, str]:
-    """Returns the sum of amounts times counts, as quantities sorted by name."""
+    """Returns the total requests of a set of pods, as a mapping from resource names to quantities.
+
+    The mapping is sorted by resource name.
+
+    Args:
+        parts: pairs. The first item of a pair is the requests of one pod. The second item is the number of such pods.
+    """
     amounts: Amounts = {}
     for each, count in parts:
         amounts = _plus(amounts, {name: value * count for name, value in each.items()})
@@ -46,7 +86,10 @@ def total(parts: Iterable[tuple[Amounts, int]]) -> dict[str, str]:
 
 
 def format_quantity(amount: Decimal) -> str:
-    """The shortest exact notation of an amount.
+    """Formats a number as a Kubernetes quantity.
+
+    A whole number gets the largest suffix with which no precision is lost. Any other number is rounded up to a
+    multiple of 0.001.
 
     >>> format_quantity(Decimal(64 * 2**30)), format_quantity(Decimal("1.5")), format_quantity(Decimal(32))
     ('64Gi', '1500m', '32')

@@ -1,4 +1,4 @@
-"""Renders a run in one of the targets, after the preflight checks."""
+"""Checks a run and renders it as the manifests of a target."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
 
 
 def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
-    """Returns the manifests of a run, equal for equal requests, in the order in which they must be applied.
+    """Returns the manifests of a run, in the order in which they must be applied.
 
-    Raises BadInputError for an unknown target, or a job that the cluster would refuse.
+    Equal requests result in equal manifests. Raises BadInputError if the target is unknown, or if a cluster would
+    reject the job.
     """
     check_request(request, target)
     objects = TARGETS[target](request)

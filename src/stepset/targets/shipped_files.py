@@ -1,4 +1,4 @@
-"""The files of a job that a ConfigMap brings into the pods one by one, without an archive."""
+"""The files of a job that are separate entries of a ConfigMap, and not parts of an archive."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.spec.job import TrainingJob
 
 ARCHIVE_KEY = "code.tar.gz"
-"""The key of the packed `code` directory in the ConfigMap."""
+"""The key of the archive with the `code` directory in the ConfigMap."""
 
 _KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
 
 
 @dataclass(frozen=True)
-class ShippedFile:
-    """A file of the job that is not part of an archive."""
+class SingleFile:
+    """A file of the job that is not part of an archive.
 
-    name: str  # in the pods
+    Args:
+        name: the name of the file in the pods.
+    """
+
+    name: str
     content: bytes
 
     @property
     def key(self) -> str:
-        """Its key in the ConfigMap, which allows fewer characters than a file system."""
+        """The key of the file in the ConfigMap. If the file name is not allowed as a key, the key is `main.py`."""
         return self.name if _KEY.match(self.name) and self.name != ARCHIVE_KEY else "main.py"
 
 
-def shipped_files(job: TrainingJob, sources: Sources) -> tuple[ShippedFile, ...]:
-    """The script if there is no code directory, or the function."""
+def shipped_files(job: TrainingJob, sources: Sources) -> tuple[SingleFile, ...]:
+    """Returns the file that contains the job's function or the job's script.
+
+    Returns an empty tuple if the job has no function and no script, or if the script is part of a packed code
+    directory.
+    """
     if job.function is not None:
-        return (ShippedFile(FUNCTION_FILE, job.function.encode()),)
+        return (SingleFile(FUNCTION_FILE, job.function.encode()),)
     if sources.script is not None:
-        return (ShippedFile(script_in_code(job), sources.script),)
+        return (SingleFile(script_in_code(job), sources.script),)
     return ()

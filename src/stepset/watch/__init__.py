@@ -1,1 +1,1 @@
-"""The state of a run, its logs and its diagnosis, independent of the backend."""
+"""The state of a run, its logs and its diagnosis. The modules do not depend on a backend."""

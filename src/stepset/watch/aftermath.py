@@ -1,6 +1,8 @@
-"""Marks the lines that launchers and stopped ranks print after another rank has failed. Pure.
+"""Marks the lines that launchers and stopped ranks print after a rank has failed, or while the run is being stopped.
 
-Rules and examples: docs/design/presenting.md, "After the first failure".
+Also marks what torchrun prints at its exit barrier after all ranks of its pod have exited with 0.
+
+The functions use no I/O and no clock. Rules and examples: docs/design/presenting.md, "After the first failure".
 """
 
 from __future__ import annotations
@@ -12,99 +14,147 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepset.run_status import FailureKind, LogLine
-from stepset.watch.diagnose import Observation, explains_others, may_be_aftermath
+from stepset.watch.diagnose import Observation, error_of, has_lost_peer
 
 HOLD = 10.0
-"""Seconds for which a line of another rank is held: it is omitted if the rank is stopped in this time."""
+"""The number of seconds for which a line of a rank is held after another rank has failed. The line is omitted if its
+rank is stopped in this time."""
 TRACEBACK_HOLD = 2.0
-"""Seconds for which a traceback is held before a failure is known: a rank that has lost its peer may print its
-traceback before the end of the peer is reported."""
+"""The number of seconds for which a traceback is held if no failure is known yet. A rank that has lost its peer can
+print its traceback before the failure of the peer is reported."""
 TRACEBACK = "Traceback (most recent call last)"
 _LINES, _CHARACTERS = 10_000, 1 << 22
-"""The maximum number of lines that are held, and of their characters."""
+"""The maximum number of lines that are held, and the maximum number of their characters."""
 
 _MPIRUN = "launcher"
 _LAUNCHER = re.compile(rf"{_MPIRUN}\Z|node \d+\Z")
+TORCHRUN_STOPS = "death signal, shutting down workers"
+"""Source: torch 1.9 to 2.15, torch/distributed/elastic/agent/server/api.py, `run`."""
+_EXIT_BARRIER = re.compile(
+    r"\[?[WE]\d{4} [^\]]*\b(?:TCPStore\.cpp|socket\.cpp|torch/distributed/elastic/)"
+    r"|Exception raised from |frame #\d+: |\s*\Z"
+)
+"""The lines that torchrun prints if another node leaves the exit barrier first. Source: torch 2.7 to 2.15, TCPStore.cpp
+and torch/distributed/elastic/agent/server/api.py, `_exit_barrier`."""
+_MARKS = (TRACEBACK.encode(), TORCHRUN_STOPS.encode())
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of the current attempt."""
+    """The facts that are known about the current attempt."""
 
-    ranks: set[str] = field(default_factory=set)  # those that have started
-    pods: set[str] = field(default_factory=set)  # those that printed something before the first failure
-    explained: dict[str, float] = field(default_factory=dict)  # ranks that failed with an error of their own -> when
-    unexplained: dict[str, float] = field(default_factory=dict)  # ranks that failed first, without an error -> when
+    ranks: set[str] = field(default_factory=set)  # the ranks that have started
+    pods: set[str] = field(default_factory=set)  # the pods that printed something before the first failure
+    # The time of each rank's failure. Failures that are consequences of another failure are not included.
+    failed: dict[str, float] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
+    places: dict[str, str] = field(default_factory=dict)  # the pod of each rank that runs or has failed
+    unfinished: Counter[str] = field(default_factory=Counter)  # the number of ranks in `places` for each pod
+    finished: set[str] = field(default_factory=set)  # the pods whose ranks have all exited with 0
     ended: set[str] = field(default_factory=set)
-    mpirun: str = ""  # the pod of mpirun, once it has printed something after the first failure
-
-    @property
-    def failed_first(self) -> set[str]:
-        """The ranks whose failure no other one has caused."""
-        return {*self.explained, *self.unexplained}
-
-    @property
-    def omits(self) -> bool:
-        """Whether a first failure is known that explains the others."""
-        if not self.explained:
-            return False
-        first = min(self.explained.values())
-        return all(at > first for at in self.unexplained.values())
+    mpirun: str = ""  # the pod of mpirun; empty until this pod prints something after the first failure
+    stopped: set[str] = field(default_factory=set)  # the pods whose launcher has received a stop signal
 
     def includes(self, pod: str, source: str) -> bool:
-        """Whether a line that is printed after the first failure belongs to this attempt, and not to the next one.
+        """Returns whether a line after the first failure belongs to this attempt. If not, it belongs to the next one.
 
-        mpirun has a pod of its own, and prints nothing before a rank fails.
+        mpirun runs in a pod of its own. This pod prints nothing before a rank fails.
         """
         if source == _MPIRUN:
             self.mpirun = self.mpirun or pod
             return pod == self.mpirun
         return pod in self.pods
 
+    def start(self, pod: str, source: str) -> None:
+        """Records that a rank has started in a pod."""
+        self.pods.add(pod)
+        self.ranks.add(source)
+        self._leave(source)
+        self.places[source] = pod
+        self.unfinished[pod] += 1
+        self.completed.discard(source)
+        self.finished.discard(pod)
+
+    def complete(self, source: str) -> None:
+        """Records that a rank has exited with 0."""
+        self.completed.add(source)
+        pod = self._leave(source)
+        if pod is not None and not self.unfinished[pod]:
+            self.finished.add(pod)
+
+    def _leave(self, source: str) -> str | None:
+        """Removes the pod of a rank from `places`, and returns the pod."""
+        pod = self.places.pop(source, None)
+        if pod is not None:
+            self.unfinished[pod] -= 1
+        return pod
+
 
 class Aftermath:
-    """The ends of one attempt's ranks, and the lines that are held until it is known why their ranks end."""
+    """The exits of the ranks in one attempt, and held lines.
+
+    A line is held until it is known why its rank exited.
+    """
 
     def __init__(self) -> None:
         self._attempt = _Attempt()
         self._held: deque[tuple[float, LogLine]] = deque()
-        self._sources: Counter[str] = Counter()  # of held lines
+        self._sources: Counter[str] = Counter()  # the number of held lines of each source
         self._characters = 0
+        self._stopping = False
 
-    def passes(self, pod: str, tracebacks: bool) -> bool:
-        """Whether `line` returns each line of a pod unchanged; `tracebacks`: whether a line begins a traceback."""
-        if self._attempt.explained:
+    @property
+    def _ending(self) -> bool:
+        """Whether ranks are expected to exit, because another rank has failed or because the run is being stopped."""
+        return bool(self._attempt.failed or self._attempt.stopped) or self._stopping
+
+    def passes(self, pod: str, output: bytes) -> bool:
+        """Returns whether the method `line` would return every line of `output` at once and unchanged."""
+        if not self._attempt.failed:
+            self._attempt.pods.add(pod)
+        if pod in self._attempt.finished:
             return False
-        self._attempt.pods.add(pod)
-        return not tracebacks and not self._held
+        return not (self._ending or self._held or any(mark in output for mark in _MARKS))
 
     def line(self, pod: str, line: LogLine, now: float) -> list[LogLine]:
-        """Returns the lines to deliver: this one, and earlier ones; `now` is monotonic, in seconds."""
+        """Returns the lines to deliver: `line`, earlier lines that were held, or both.
+
+        `now` is the time of a monotonic clock, in seconds.
+        """
         attempt, source = self._attempt, line.source
-        if not attempt.explained:
-            if source in attempt.ranks and (TRACEBACK in line.text or source in self._sources):
+        if attempt.failed and not attempt.includes(pod, source):
+            return [*self._release(source), line]
+        if _LAUNCHER.match(source):
+            if TORCHRUN_STOPS in line.text:
+                attempt.stopped.add(pod)
+            at_exit = pod in attempt.finished and _EXIT_BARRIER.match(line.text)
+            if attempt.failed or self._stopping or pod in attempt.stopped or at_exit:
+                return [each._replace(aftermath=True) for each in (*self._release(source), line)]
+            if self._held and not attempt.stopped:
                 return self._hold(line, now)
-            if self._held and _LAUNCHER.match(source):
-                return self._hold(line, now)
-        elif attempt.omits and attempt.includes(pod, source):
-            if _LAUNCHER.match(source):
-                return [replace(each, aftermath=True) for each in (*self._release(source), line)]
-            if source in attempt.ranks and source not in attempt.failed_first and source not in attempt.completed:
-                return self._hold(line, now)
+        elif (source in attempt.ranks and source not in attempt.completed and source not in attempt.failed) and (
+            attempt.failed or TRACEBACK in line.text or source in self._sources
+        ):
+            return self._hold(line, now)
         return [*self._release(source), line]
 
+    def stop(self) -> None:
+        """Records that the run is being stopped although no rank has failed."""
+        self._stopping = True
+
     def event(self, pod: str, event: Mapping[str, Any]) -> list[LogLine]:
-        """Records an agent's event about a rank, as `read_events` returns it; returns lines that it releases."""
+        """Records an agent's event about a rank, as `read_events` returns it.
+
+        Returns the held lines that can be delivered after this event.
+        """
         rank, name = event.get("rank"), event["event"]
         if rank is None:
             return []
         source = f"rank {rank}"
         if name == "started":
-            again = source in self._attempt.ranks and self._attempt.explained
+            again = source in self._attempt.ranks and self._ending
             over = self.end_attempt() if again else []
-            self._attempt.pods.add(pod)
-            self._attempt.ranks.add(source)
+            self._attempt.start(pod, source)
             return over
         if name == "exited":
             return self._exited(source, event)
@@ -113,18 +163,18 @@ class Aftermath:
         return []
 
     def due(self, now: float) -> list[LogLine]:
-        """Returns the lines that were held long enough, and those above the limits."""
+        """Returns the lines that were held long enough. If too many lines are held, also returns the oldest lines."""
         found = []
-        before = now - (HOLD if self._attempt.explained else TRACEBACK_HOLD)
+        before = now - (HOLD if self._ending else TRACEBACK_HOLD)
         while self._held and (self._held[0][0] <= before or len(self._held) > _LINES or self._characters > _CHARACTERS):
             line = self._held.popleft()[1]
             self._count(line, -1)
-            over = line.source in self._attempt.ended or bool(_LAUNCHER.match(line.source))
-            found.append(self._marked(line, over))
+            launcher = _LAUNCHER.match(line.source) and (self._attempt.failed or self._stopping)
+            found.append(self._marked(line, line.source in self._attempt.ended or bool(launcher)))
         return found
 
     def end_attempt(self) -> list[LogLine]:
-        """Forgets the attempt; returns the lines that are still held."""
+        """Forgets the attempt, and returns the lines that are still held."""
         held = [self._marked(line, True) for _, line in self._held]
         self._attempt, self._characters = _Attempt(), 0
         self._held.clear()
@@ -134,22 +184,21 @@ class Aftermath:
     def _exited(self, source: str, event: Mapping[str, Any]) -> list[LogLine]:
         self._attempt.ended.add(source)
         if event.get("exit_code") == 0:
-            self._attempt.completed.add(source)
+            self._attempt.complete(source)
             return self._release(source)
-        # The event `failed` follows, but the traceback suffices, and other ranks fail at the same time.
+        # The event `failed` follows later, and other ranks can fail in the meantime. Therefore the failure is recorded
+        # now, if the held lines contain an error.
         held = tuple(line.text for _, line in self._held if line.source == source)
-        if not self._attempt.explained and explains_others(end := replace(_observation(source, event), tail=held)):
-            return self._failed(end)
-        return []
+        end = replace(_observation(source, event), tail=held)
+        return self._failed(end) if end.signal is None and error_of(end) else []
 
     def _failed(self, end: Observation) -> list[LogLine]:
-        if explains_others(end):
-            explained = self._attempt.explained
-            explained[end.source] = min(end.at, explained.get(end.source, end.at))
-        elif may_be_aftermath(end) or any(end.at > at for at in self._attempt.explained.values()):
+        """Records a failure of a rank. There is no event `failed` for a rank that its launcher has stopped."""
+        attempt = self._attempt
+        killed = end.signal is not None and not error_of(end)
+        if has_lost_peer(end) or (killed and (self._stopping or any(end.at > at for at in attempt.failed.values()))):
             return []
-        else:
-            self._attempt.unexplained.setdefault(end.source, end.at)
+        attempt.failed[end.source] = min(end.at, attempt.failed.get(end.source, end.at))
         return self._release(end.source)
 
     def _release(self, source: str) -> list[LogLine]:
@@ -174,8 +223,8 @@ class Aftermath:
             del self._sources[line.source]
 
     def _marked(self, line: LogLine, ended: bool) -> LogLine:
-        """The line, marked if its rank has ended because another one failed."""
-        return replace(line, aftermath=True) if ended and self._attempt.omits else line
+        """Returns the line. If its rank has exited and ranks were expected to exit, the returned line is marked."""
+        return line._replace(aftermath=True) if ended and self._ending else line
 
 
 def _observation(source: str, event: Mapping[str, Any]) -> Observation:

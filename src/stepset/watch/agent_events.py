@@ -1,6 +1,6 @@
-"""The events that agents print, with values of the expected types. Pure.
+"""Reads the events that agents print, and checks the types of the events' values. Contains only pure functions.
 
-A rank can write into its agent's pipe, and so forge an event of its own pod.
+A rank can write to the pipe of its agent. Therefore the rank can forge events of its own pod.
 """
 
 from __future__ import annotations
@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from stepset.run_status import LATEST
+from stepset.unstructured import LATEST
 from stepset.watch.bounded_json import finite
 
-_NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31)}
+_NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31), "alone": range(2)}
 _TEXTS = ("error", "kind", "source", "digest", "text")
 _TEXT = 4096
-"""The maximum number of characters of a text, and of one of the `missing` peers."""
+"""The maximum number of characters of a string in an event. Each of the `missing` peers is such a string."""
 _MOST_RANKS = 2**31
-"""The limit of ranks if their number is not known."""
+"""The limit for ranks if the number of ranks is unknown."""
 _PEERS = 1000
 """The maximum number of `missing` peers that are kept."""
 
 
 def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -> Iterator[dict[str, Any]]:
-    """Yields the events, without those that have a value of an unexpected type or an impossible rank.
+    """Yields the events. An event is left out if it has an impossible rank, or a value of an unexpected type.
 
     Args:
-        ranks: the number of ranks, if it is known; an event of a rank beyond them is left out.
+        ranks: the number of ranks, if this number is known. A rank that is not below this number is impossible.
     """
     for event in events:
         read: dict[str, Any] = {"event": event["event"]}
@@ -37,16 +37,22 @@ def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -
 
 
 def checkpoint_of(event: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Returns the checkpoint that an event `resuming` names, and when it was written; None for another event.
+    """Returns the checkpoint that an event `resuming` contains, and the time at which the checkpoint was written.
 
-    `event` is one of `read_events`.
+    Returns None for other events.
+
+    Args:
+        event: an event that `read_events` yielded.
     """
     name, at = event.get("text", ""), event.get("at", -1.0)
     return (name, at) if event["event"] == "resuming" and name and 0 <= at < LATEST else None
 
 
 def _checked(name: str, value: Any, ranks: int) -> Any:
-    """Converts a value, which is not None, to the form that readers use; returns None if the value is invalid."""
+    """Returns the checked value of the field `name` of an event. Returns None if the value is invalid.
+
+    `value` must not be None.
+    """
     if name == "rank" or name in _NUMBERS:
         valid = isinstance(value, int) and not isinstance(value, bool)
         return value if valid and value in _NUMBERS.get(name, range(ranks)) else None

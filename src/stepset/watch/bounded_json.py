@@ -1,4 +1,4 @@
-"""Parses JSON that training code or another account may have written."""
+"""Parses JSON that may have been written by training code or by another user."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from stepset.surrogates import encodable
+
 MAX_DEPTH = 100
-"""The maximum nesting of lists and objects; deeper data could not be copied or written."""
+"""The maximum nesting of lists and objects. Data with more levels could not be copied or written."""
 
 _LARGEST = 2**63
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parses JSON; raises ValueError if it is invalid or nested deeper than MAX_DEPTH levels."""
+    """Parses JSON. Raises ValueError if the JSON is invalid or has more than MAX_DEPTH levels.
+
+    Lone surrogates are replaced by U+FFFD, because no text encoding can express them.
+    """
     try:
         found = json.loads(data)
     except RecursionError as error:
@@ -23,7 +28,7 @@ def parse_json(data: str | bytes) -> Any:
     for _ in range(MAX_DEPTH):
         level = [inner for each in level for inner in _inside(each)]
         if not level:
-            return found
+            return _encodable(found) if _may_have_surrogates(data) else found
     raise ValueError(f"more than {MAX_DEPTH} levels")
 
 
@@ -33,7 +38,34 @@ def _inside(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
+def _may_have_surrogates(data: str | bytes) -> bool:
+    """Returns whether the data contains an escape such as `\\ud800`, or is not ASCII.
+
+    Bytes that contain a null byte may be UTF-16. In UTF-16 data, the search for the bytes of `\\u` finds no escape.
+    """
+    if isinstance(data, str):
+        return "\\u" in data or not data.isascii()
+    return b"\\u" in data or b"\0" in data or not data.isascii()
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value
+
+
 def finite(value: Any) -> float | None:
-    """Returns a number of JSON data if it is finite and its absolute value is below 2^63; None for anything else."""
+    """Returns the value if it is a finite number whose absolute value is below 2^63. Returns None otherwise."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if number and -_LARGEST < value < _LARGEST and math.isfinite(value) else None
+
+
+def all_finite(value: Any) -> bool:
+    """Returns whether the numbers in parsed JSON are finite. Python also reads and writes NaN and Infinity.
+
+    >>> all_finite({"loss": [0.5, float("nan")]}), all_finite({"loss": 0.5})
+    (False, True)
+    """
+    return math.isfinite(value) if isinstance(value, float) else all(map(all_finite, _inside(value)))

@@ -1,71 +1,62 @@
-"""Diagnoses a failed run from its observed ends: what failed first, why, and what to do.
+"""Diagnoses a failed run from its observed failures: what failed first, why it failed, and what to do.
 
-The local backend observes processes, the Kubernetes backend pods; the rules are the same.
+The local backend observes processes, and the Kubernetes backend observes pods. The rules are the same for both.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import signal as signals
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from stepset.run_status import Failure, FailureKind
+from stepset.watch.advice import (
+    ADVICE,
+    LOCAL_SIGNAL_ADVICE,
+    NO_OUTPUT_ADVICE,
+    SIGNAL_ADVICE,
+    START_ADVICE,
+    advice_for_error,
+    early_exit_advice,
+)
+from stepset.watch.crash import FATAL, with_first_frame, without_extensions
+from stepset.watch.present.sentences import duration
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.tracebacks import final_exception, user_frame
 
 TAIL = 20
-"""The maximum number of last lines in a Failure."""
+"""The maximum number of last lines in a `Failure`."""
+KEPT_LINES = 3 * TAIL
+"""The number of last lines of each source that are kept. A traceback can be longer than the last lines in a failure.
+Errors are searched only in the last `TAIL` lines. Frames are searched in all of these lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One unsuccessful end, as observed by a backend."""
+    """A failure or an exit, observed by a backend. It usually concerns one rank or one pod."""
 
-    source: str  # as in LogLine, such as rank 3, node 0, launcher, prepare-0; empty for the run as a whole
+    source: str  # the source as in LogLine, such as `rank 3`, `node 0` or `launcher`; empty for the run as a whole
     at: float  # seconds since the epoch
     rank: int | None = None
     pod: str = ""
     node: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    error: str = ""  # the first real error, if one was found
-    kind: FailureKind | None = None  # if known from the agent's checks or a pod's condition
+    error: str = ""  # the first error that is not only a consequence of another failure
+    kind: FailureKind | None = None  # set if it is known from the agent's checks or from a condition of the pod
     tail: tuple[str, ...] = ()  # the last lines
-    stopped: bool = False  # on purpose, because something else had failed or the run was over
-    out_of_memory: bool | None = None  # whether an out-of-memory killer killed it; None if unknown
-    how: str = ""  # what happened, such as `was evicted`; empty: derived from exit code and signal
+    stopped: bool = False  # whether the rank or pod was stopped on purpose, after a failure or the end of the run
+    succeeded: bool = False  # whether the rank or pod has exited with code 0, and so is not a failure
+    out_of_memory: bool | None = None  # whether an out-of-memory killer killed the process; None if unknown
+    advice: str = ""  # the advice, if it is more specific than the advice for the kind
+    how: str = ""  # what happened, such as `was evicted`. If it is empty, the exit code and the signal are used. For a
+    # failure of the run as a whole, this is the message. If it is then empty, the message is `error`.
 
 
-ADVICE = {
-    FailureKind.USER_ERROR: "Look at the error and the last lines of that rank, and fix the training code.",
-    FailureKind.OUT_OF_MEMORY: (
-        "Give each node more memory, or use less: a smaller batch, fewer processes per node, a sharded model."
-    ),
-    FailureKind.IMAGE_PULL: "Check the image's name and tag, and that the cluster may pull it.",
-    FailureKind.UNSCHEDULABLE: "Request less per node, wait for capacity, or loosen the scheduling constraints.",
-    FailureKind.RENDEZVOUS: (
-        "Check that all ranks start, agree on the world size, and can reach the master's address and port;"
-        " then run again."
-    ),
-    FailureKind.INFRASTRUCTURE: "The training code is not the cause; fix the named problem and run the job again.",
-    FailureKind.DEADLINE_EXCEEDED: "Set a longer deadline, or shorten the training.",
-    FailureKind.REJECTED: (
-        "Change the job or the cluster as the message indicates; without a change, another run fails in the same way."
-    ),
-    FailureKind.LOST: "Find out what ended the run, and run the job again; a checkpoint_dir lets the training resume.",
-    FailureKind.CANCELLED: "Run the job again if it is still needed.",
-}
-
-START_ADVICE = "Check the command, and that its program is executable and on the image's PATH."
-
-
-def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
-    """Returns a failure with the advice for its kind."""
-    return Failure(kind, message, ADVICE[kind], **known)
-
-
-# Patterns in the text of an error, by kind. The first match counts; all other errors are user errors.
+# Patterns for each kind of failure. The first pattern that matches the text of an error determines the kind. If none
+# matches, the error is a user error.
 _PATTERNS = (
     (
         FailureKind.OUT_OF_MEMORY,
@@ -85,66 +76,143 @@ _PATTERNS = (
     ),
 )  # fmt: skip
 
-# Errors of a rank that has lost a peer, and is not the cause.
+# Errors of a rank that has lost its connection to a peer. Such a rank is not the cause of a failure.
 _LOST_PEER = (
     r"connection (closed|reset|refused|was aborted)( by peer)?|broken pipe|peer (closed|disconnected|is gone)"
     r"|connection was likely closed|remote process exited|ncclRemoteError|NCCL communicator was aborted"
     r"|RendezvousClosedError|RendezvousConnectionError|SignalException|SystemExit: 143|lost connection"
 )
+_NO_PEER = _LOST_PEER + r"|Timed out waiting \d+ms for|collective operation timeout"
+"""Errors of a rank that has lost its connection to a peer, or that has waited for a peer until a timeout."""
 _SEARCHED = 4096
-"""Characters of an error that are searched: some patterns take quadratic time, and training code chooses the text."""
-_ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault)\b(?::|$)"
+"""The number of characters of an error that are searched. Training code chooses the text, and some patterns take
+quadratic time."""
+_TOGETHER = 1.0
+"""If a rank loses its peer at the exit of the peer, the two exits can be observed in any order in this many seconds."""
+_LAST_LINE = 200
+"""The maximum number of characters of the last line in a message."""
+_LOGGED_ERROR = r"\b(ERROR|CRITICAL|FATAL)\b"
+"""The levels of a log line that reports an error."""
+_ERROR_LINE = r"[A-Za-z_][\w.]*?([Ee]rror|Exception|Interrupt|Exit|Fault|BdbQuit)\b(?::|$)"
 
 
-def diagnose(observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = ()) -> Failure | None:
-    """Returns the failure that explains all unsuccessful ends, given in any order; None if nothing failed.
+def diagnose(
+    observations: Iterable[Observation], *, restarts: int = 0, events: Sequence[str] = (), local: bool = False
+) -> Failure | None:
+    """Returns the failure that explains all observations. Returns None if nothing failed.
 
-    The earliest end is the cause. A pod that was stopped on purpose is never the cause; a rank that only lost its peer
-    is the cause only if there is no other candidate. `restarts` and `events` become part of the result.
+    The earliest failure is the cause. A pod that was stopped on purpose is never the cause. A rank that only lost its
+    peer is the cause only if there is no other candidate.
+
+    Args:
+        observations: the observed failures, in any order.
+        restarts, events: these values are copied to the fields `restarts` and `events` of the result.
+        local: whether the processes ran on this machine.
     """
     every = merge(observations)
-    candidates = [o for o in every if not o.stopped]
+    candidates = [o for o in every if not o.stopped and not o.succeeded]
     if not candidates:
         return None
     first = min(candidates, key=lambda o: (not _of_the_run(o), may_be_aftermath(o), o.at, o.rank is None))
-    kind = kind_of(first)
-    # Shells and the agent use these codes for a program that is missing or not executable.
-    no_program = kind is FailureKind.USER_ERROR and first.exit_code in (126, 127)
+    kind, error = kind_of(first), error_of(first)
+    peer = _exited_peer(first, every)
+    tail = without_extensions([without_rank_mark(first.source, line) for line in first.tail])
+    failed = [o for o in every if o.source and not o.succeeded]
+    same = [o for o in failed if o.source != first.source and _failed_with(error, o)]
+    same_ids = {id(o) for o in same}  # comparing the observations of all ranks with each other would take too long
     return Failure(
         kind=kind,
-        message=_message(first, kind),
-        advice=START_ADVICE if no_program else ADVICE[kind],
+        message=_message(first, kind, peer),
+        advice=early_exit_advice(peer.source) if peer is not None else _advice(first, kind, local=local),
         rank=first.rank,
         pod=first.pod,
         node=first.node,
         exit_code=first.exit_code,
         signal=first.signal,
-        error=error_of(first),
-        tail=tuple(without_rank_mark(first.source, line) for line in first.tail[-TAIL:]),
+        error=with_first_frame(error, tail),
+        frame=user_frame(error, tail),
+        tail=tail[-TAIL:],
         events=tuple(events),
         restarts=restarts,
-        aftermath=tuple(dict.fromkeys(o.source for o in every if o.source and _may_have_caused(first, o))),
+        aftermath=_sources(o for o in failed if id(o) not in same_ids and _may_have_caused(first, o)),
+        same_error=_sources(same),
     )
 
 
+def _failed_with(error: str, o: Observation) -> bool:
+    """Returns whether a process has failed with this error, even if it was also asked to stop.
+
+    Some errors occur in all ranks, for example a SyntaxError. The ranks fail at nearly the same time.
+    """
+    lines = _last_lines(o)
+    printed = bool(error) and (error_of(o) == error or error in lines)
+    # A rank that was stopped while it waited may have logged the error before. It prints a last traceback at its exit.
+    return printed and ((bool(o.exit_code) and _signal_of(o) is None) or final_exception(lines) == error)
+
+
+def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
+    # Shells and the agent use these exit codes for a program that is missing or not executable.
+    if kind is FailureKind.USER_ERROR and o.exit_code in (126, 127):
+        return START_ADVICE
+    if kind is FailureKind.USER_ERROR:
+        error = error_of(o)[:_SEARCHED]
+        if advice := advice_for_error(error):
+            return advice
+        if o.exit_code and _signal_of(o) is None and not error and not any(o.tail[-TAIL:]):
+            return NO_OUTPUT_ADVICE
+    if o.advice:
+        return o.advice
+    if _by_signal(o, kind):
+        return LOCAL_SIGNAL_ADVICE if local else SIGNAL_ADVICE
+    return ADVICE[kind]
+
+
+def _by_signal(o: Observation, kind: FailureKind) -> bool:
+    """Returns whether a signal has terminated a process and nothing else indicates the cause."""
+    return kind is FailureKind.INFRASTRUCTURE and not o.how and _signal_of(o) is not None and not error_of(o)
+
+
+def _sources(observations: Iterable[Observation]) -> tuple[str, ...]:
+    """Returns each source once. Ranks come first, sorted by number. Then come pods, sorted by name and number."""
+
+    def key(o: Observation) -> tuple[bool, int, str, int]:
+        name, _, number = o.source.replace("-", " ").rpartition(" ")
+        index = int(number) if number.isdecimal() else -1
+        return o.rank is None, o.rank or 0, name if index >= 0 else o.source, index
+
+    return tuple(dict.fromkeys(o.source for o in sorted(observations, key=key)))
+
+
+def _exited_peer(first: Observation, every: Iterable[Observation]) -> Observation | None:
+    """Returns the rank that had exited with code 0 first, before `first` lost its peer.
+
+    Returns None if `first` has another error, or if no rank had exited.
+    """
+    lost = first.source and first.kind is None and re.search(_NO_PEER, error_of(first)[:_SEARCHED], re.IGNORECASE)
+    exited = [o for o in every if o.succeeded and o.rank is not None and o.at < first.at + _TOGETHER] if lost else []
+    return min(exited, key=lambda o: o.at, default=None)
+
+
 def _may_have_caused(first: Observation, other: Observation) -> bool:
-    """Whether `first` may have caused `other`; False if both are known to be of the same kind."""
+    """Returns whether `first` may have caused `other`. Returns False if both are known to be of the same kind."""
     alike = other.kind is not None and other.kind == first.kind and not other.stopped
     return other.source != first.source and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:
-    """Merges observations of the same end into one for each rank or pod.
+    """Merges the observations of the same failure into one observation for each rank or pod.
 
-    A rank's end is reported when it happens, and again with its error once the pod has found the error. The end of a
-    pod is dropped if one of its ranks is known to have failed.
+    The exit of a rank is reported when the rank exits. When the error of the rank has been found, the exit is reported
+    again, together with the error. The failure of a pod is dropped if one of its ranks is known to have failed. The
+    stop of a pod is dropped if one of its ranks is known to have failed or to have been stopped.
     """
     by_source: dict[tuple[str, str], Observation] = {}
     for new in sorted(observations, key=lambda o: o.at):
         old = by_source.get(key := (new.pod, new.source))
         by_source[key] = new if old is None else _combine(old, new)
     ranks = [o for o in by_source.values() if o.rank is not None]
-    failed, seen = {o.pod for o in ranks if not o.stopped}, {o.pod for o in ranks}
+    seen = {o.pod for o in ranks if not o.succeeded}
+    failed = {o.pod for o in ranks if not o.stopped and not o.succeeded}
     return [
         o
         for o in by_source.values()
@@ -153,8 +221,10 @@ def merge(observations: Iterable[Observation]) -> list[Observation]:
 
 
 def _combine(old: Observation, new: Observation) -> Observation:
+    if old.succeeded != new.succeeded:
+        return new if old.succeeded else old  # the launcher restarted a rank after its exit
     if old.stopped != new.stopped:
-        return new if old.stopped else old  # the observation that it was stopped adds nothing
+        return new if old.stopped else old  # an observation of a stop contains no error
     known = old.exit_code is not None or old.signal is not None
     return replace(
         old,
@@ -162,48 +232,55 @@ def _combine(old: Observation, new: Observation) -> Observation:
         signal=old.signal if known else new.signal,
         error=old.error or new.error,
         kind=old.kind or new.kind,
-        tail=new.tail or old.tail,
+        tail=_later_tail(old.tail, new.tail),
         out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
         how=old.how or new.how,
     )
 
 
+def _later_tail(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the later one of two tails of the same process.
+
+    A pod's termination message contains fewer lines than its log. Therefore the longer tail is returned if it also
+    contains the last line of the shorter tail.
+    """
+    shorter, longer = sorted((old, new), key=len)
+    return longer if shorter and shorter[-1] in longer else new or old
+
+
 def _of_the_run(o: Observation) -> bool:
-    """Whether the run as a whole failed (deadline, cancellation, disk full), which explains all later ends."""
+    """Returns whether the run as a whole failed. Such a failure explains all later failures.
+
+    Examples are an exceeded deadline, a cancellation and a full disk.
+    """
     return not o.source
 
 
 def may_be_aftermath(o: Observation) -> bool:
-    """Whether another end may have caused this one: its launcher stopped it, or it reports a lost peer."""
+    """Returns whether another failure may have caused this failure.
+
+    This is possible if the launcher stopped the rank, or if the rank reports a lost peer.
+    """
     if o.kind is not None or not o.source:
         return False
-    if _signal_of(o) in (signals.SIGTERM, signals.SIGINT):
-        return True
-    return (
-        bool(re.search(_LOST_PEER, error_of(o)[:_SEARCHED], re.IGNORECASE))
-        and kind_of(o) is not FailureKind.OUT_OF_MEMORY
-    )
+    return _signal_of(o) in (signals.SIGTERM, signals.SIGINT) or has_lost_peer(o)
 
 
-def explains_others(o: Observation) -> bool:
-    """Whether a rank's end is an error of its own that explains later ends of other ranks.
-
-    Returns False if a signal from outside ended the rank, such as the SIGKILL of an out-of-memory killer: the output of
-    the launcher may contain the only explanation.
-    """
-    by_signal = _signal_of(o) in (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP)
-    return o.kind is None and not by_signal and bool(error_of(o)) and not may_be_aftermath(o)
+def has_lost_peer(o: Observation) -> bool:
+    """Returns whether the error of a process only states that the process has lost a peer."""
+    lost = o.kind is None and re.search(_LOST_PEER, error_of(o)[:_SEARCHED], re.IGNORECASE)
+    return bool(lost) and kind_of(o) is not FailureKind.OUT_OF_MEMORY
 
 
 def kind_of(o: Observation) -> FailureKind:
-    """The kind of a failure: from the observation, the exit code or signal, and the output."""
+    """Returns the observed kind of a failure, or the kind that the exit code, the signal and the output indicate."""
     if o.kind is not None:
         return o.kind
     if o.out_of_memory:
         return FailureKind.OUT_OF_MEMORY
     if _signal_of(o) == signals.SIGKILL:
-        # Earlier output does not explain a SIGKILL. Unless `out_of_memory` is False, the kernel's out-of-memory killer
-        # most likely sent it.
+        # The output does not explain a SIGKILL. Unless `out_of_memory` is False, the kernel's out-of-memory killer most
+        # likely sent the signal.
         return FailureKind.OUT_OF_MEMORY if o.out_of_memory is None else FailureKind.INFRASTRUCTURE
     if _signal_of(o) in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP):
         return FailureKind.INFRASTRUCTURE
@@ -211,39 +288,53 @@ def kind_of(o: Observation) -> FailureKind:
 
 
 def _signal_of(o: Observation) -> int | None:
-    """The signal that ended it, also where a shell or a container runtime reports it as 128 + n."""
+    """Returns the number of the signal that terminated a process.
+
+    A shell or a container runtime reports a signal n as exit code 128 + n.
+    """
     if o.signal is not None or o.exit_code is None or not 128 < o.exit_code < 128 + signals.NSIG:
         return o.signal
     return o.exit_code - 128
 
 
 def _kind_in(text: str) -> FailureKind | None:
-    """The kind that a text indicates. The patterns are compiled on first use: most runs succeed."""
+    """Returns the kind that a text indicates. The patterns are compiled on first use, because most runs succeed."""
     text = text[:_SEARCHED]
     return next((kind for kind, pattern in _PATTERNS if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 def error_of(o: Observation) -> str:
-    """The reported error, else the one in the last lines."""
-    return without_rank_mark(o.source, o.error) or find_error([without_rank_mark(o.source, line) for line in o.tail])
+    """Returns the reported error. If no error was reported, returns the error in the last lines."""
+    return without_rank_mark(o.source, o.error) or find_error(_last_lines(o))
+
+
+def _last_lines(o: Observation) -> list[str]:
+    """Returns the lines in which errors are searched."""
+    return [without_rank_mark(o.source, line) for line in o.tail[-TAIL:]]
 
 
 def find_error(lines: Sequence[str]) -> str:
-    """Returns the line that names the last error in some output; empty if there is none.
+    """Returns the line with the last error in some output, or "" if there is no error.
 
     >>> find_error(["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: bad"])
     'ValueError: bad'
+    >>> find_error(["epoch 1", "2026-11-27 06:27:19 ERROR train: shard 17 is bad", "bye"])
+    '2026-11-27 06:27:19 ERROR train: shard 17 is bad'
+    >>> find_error(["Fatal Python error: Aborted", "", '  File "t.py", line 3 in step'])
+    'Fatal Python error: Aborted'
     """
     named = next((line for line in reversed(lines) if re.match(_ERROR_LINE, line[:_SEARCHED])), "")
-    return named or next((line for line in reversed(lines) if _kind_in(line)), "")
+    named = named or next((line for line in reversed(lines) if _kind_in(line)), "")
+    named = named or next((line for line in reversed(lines) if re.search(_LOGGED_ERROR, line[:_SEARCHED])), "")
+    return named or next((line for line in reversed(lines) if line.startswith(FATAL)), "")
 
 
-def _message(o: Observation, kind: FailureKind) -> str:
-    """Describes what happened in one sentence."""
+def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str:
+    """Returns one sentence that describes what happened. `peer` is a rank that had exited before."""
     if not o.source:
-        return o.error
-    # The loopback addresses of local nodes are not useful to the user.
-    node = f" on {o.node}" if o.node and not o.node.startswith("127.") else ""
+        return o.how or o.error
+    # The pod of a simulated node has the same name as the node.
+    node = f" on {o.node}" if o.node and o.node.replace(" ", "-") != o.pod else ""
     subject = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
     error = error_of(o).strip()
     number = _signal_of(o)
@@ -256,14 +347,25 @@ def _message(o: Observation, kind: FailureKind) -> str:
     else:
         how = "failed"
     if kind is FailureKind.OUT_OF_MEMORY and not error:
-        how += ", out of memory"
-    elif kind is FailureKind.INFRASTRUCTURE and number is not None and not error:
-        how += " from outside the run" if o.signal is not None else ", from outside the run"
-    return f"{subject} {how}: {error}" if error else f"{subject} {how}."
+        how += ", out of memory" if o.out_of_memory or o.kind is not None else ", most likely out of memory"
+    elif _by_signal(o, kind):
+        how += "; who sent the signal is unknown"
+    if peer is not None:
+        how += f"{_later(o.at - peer.at)} after {peer.source} had exited with code 0"
+    if error:
+        return f"{subject} {how}: {error}"
+    # For `SystemExit("text")`, Python prints the text as the last line, and exits with code 1.
+    words = (line.strip() for line in reversed(_last_lines(o)) if any(map(str.isalnum, line)))
+    last = next(words, "")[:_LAST_LINE] if o.exit_code and number is None else ""
+    return f"{subject} {how}; its last line: {last}" if last else f"{subject} {how}."
+
+
+def _later(seconds: float) -> str:
+    return f", {duration(int(seconds))}" if 1 <= seconds < math.inf else ""
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal.
+    """Returns the name of a signal.
 
     >>> signal_name(9)
     'SIGKILL'

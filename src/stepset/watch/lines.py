@@ -1,13 +1,13 @@
-"""Parses the agent's line protocol: from bytes to lines by source, events and progress.
+"""Parses the agent's line protocol. Converts bytes into events, progress, and the lines of each source.
 
-An agent prints whole lines that name their source (docs/design/agent.md):
+An agent prints complete lines, which start with their source (docs/design/agent.md):
 
     [rank 3] text          a line of rank 3
-    [rank 3+] part         a part of a line of rank 3 that continues
+    [rank 3+] part         a part of a line of rank 3; more parts of this line follow
     [rank 3~] state        what an incomplete line of rank 3, such as a progress bar, currently shows
     [stepset] {json}       an event
 
-The parser processes chunks: one line at a time is too slow for sixteen ranks that print at once.
+The parser processes whole chunks. Processing single lines is too slow if sixteen ranks print at the same time.
 """
 
 from __future__ import annotations
@@ -21,43 +21,46 @@ from stepset.run_status import LogLine, Progress
 from stepset.watch.bounded_json import finite, parse_json
 
 PART_LIMIT = 2 * 1024 * 1024
-"""Bytes after which the parser ends a line that has no line end; agents split lines at 1 MiB."""
+"""The number of bytes after which the parser ends a line that has no line end. Agents split lines at 1 MiB."""
 LINE_LIMIT = 8 * 1024 * 1024
-"""The maximum size of a joined line, in bytes; a longer line is shown as several lines."""
+"""The maximum size of a joined line, in bytes. A longer line is shown as several lines."""
 
 EVENT_LIMIT = 256 * 1024
-"""The maximum size of an agent's event and of a progress report, in bytes; longer ones are ordinary lines."""
+"""The maximum size of an agent's event and of a progress report, in bytes. Longer ones become ordinary lines."""
 MAX_METRICS = 100
-"""The maximum number of a run's metrics; the first ones are kept."""
+"""The maximum number of metrics of a run. If a run reports more metrics, only the first metrics are kept."""
 TOO_MANY_METRICS = f"the run reports more than {MAX_METRICS} metrics; the others are not kept"
-"""The note on a run whose further metrics are left out."""
+"""The note on a run that reports more metrics than are kept."""
 _METRIC_NAME = 200
 _HEADS, _HEAD_SIZE = 10_000, 100
-"""The maximum number of parsed heads that are kept, and of bytes of a head; a run has one for each rank and node."""
+"""The maximum number of parsed heads that are kept, and the maximum number of bytes of a head. A run has one head for
+each rank and each node."""
 _MAX_OPEN, _MAX_OPEN_BYTES = 2048, 8 * LINE_LIMIT
-"""The maximum number, and total size in bytes, of one pod's lines that wait for their ends."""
+"""The maximum number of incomplete lines of one pod, and the maximum of their total size in bytes."""
 _PIECE = 64
 """The estimated memory overhead of one part, in bytes."""
 
 _HEAD = re.compile(rb"\[((?:rank|node) \d+|[a-z][-a-z0-9]*)([+~]?)\Z")
 _STATE_SIZE = 1000
-"""Bytes of an incomplete line's state that are kept."""
+"""The number of bytes of an incomplete line's state that are kept."""
 _CURSOR_UP = b"\x1b[A"
 _EVENT_HEAD = b"[stepset"
 _PROGRESS_MARK = b'"stepset"'
 
 
-class Head(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Head:
     """The prefix of a line."""
 
-    source: str  # as in LogLine
-    continues: bool  # the line is a part, and its end follows later
+    source: str  # as `LogLine.source`
+    continues: bool  # whether the line is only a part, and more parts follow
 
 
 class OpenLine(NamedTuple):
-    """What an incomplete line, such as a progress bar, currently shows; a later state or the complete line replaces it.
+    """What an incomplete line, such as a progress bar, currently shows.
 
-    `source` is as in LogLine.
+    A later state of the line replaces this state, and so does the complete line. `source` has the values of
+    `LogLine.source`.
     """
 
     source: str
@@ -66,44 +69,54 @@ class OpenLine(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """The content of one chunk of an agent's output, in the printed order."""
+    """The content of one chunk of an agent's output. Each list has the order of the output."""
 
-    lines: list[tuple[Head, bytes]] = field(default_factory=list)  # without progress lines
-    shown: bytes = b""  # the same lines as one text, with heads and line ends
+    lines: list[tuple[Head, bytes]] = field(default_factory=list)  # the lines, without progress lines
+    shown: bytes = b""  # the content of `lines` as one text, with heads and line ends
     raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> its output with progress, without heads
-    progress: list[Progress] = field(default_factory=list)  # reports of the training code
-    events: list[dict[str, Any]] = field(default_factory=list)  # reports of the agent
+    progress: list[Progress] = field(default_factory=list)  # the reports of the training code
+    events: list[dict[str, Any]] = field(default_factory=list)  # the reports of the agent
     parts: bool = False  # whether some lines are only parts
-    # The events again and the states of incomplete lines, each with the number of `lines` before it.
+    # The events and the states of incomplete lines, each with the number of `lines` that precede it.
     between: list[tuple[int, dict[str, Any] | OpenLine]] = field(default_factory=list)
+    at: float | None = None  # the time of the last line in seconds since the epoch, if known
+
+    def printed(self) -> Iterator[str]:
+        """Yields the sources that printed lines, progress reports or states of incomplete lines.
+
+        A source may be yielded several times.
+        """
+        yield from self.raw
+        yield from (item.source for _, item in self.between if isinstance(item, OpenLine))
 
 
 class Splitter:
-    """Splits the output of one agent, given as chunks that may end anywhere.
+    """Splits the output of one agent. The output is given in chunks that can end anywhere.
 
-    Lines without a head are assigned to `source`: the agent itself printed them or, if it crashed, its interpreter.
+    `source` is the source of lines without a head. Either the agent itself printed such a line, or Python printed the
+    line because the agent crashed.
     """
 
     def __init__(self, source: str) -> None:
         self._own = Head(source, False)
         self._rest = b""
         self._open: dict[str, None] = {}
-        # Parsed heads; None for text that only resembles a head.
+        # The parsed heads. The value is None for text that only resembles a head.
         self._heads: dict[bytes, Head | None] = {}
 
     def feed(self, data: bytes) -> Batch:
-        """Processes `data`; returns the lines that it completes."""
+        """Processes `data`, and returns the lines that `data` completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         if not end and len(data) > PART_LIMIT:
-            # This violates the protocol; end the line to bound the memory.
+            # A line of this length violates the protocol. The line ends here, because the memory must be limited.
             self._rest = b""
             return self._split(data + b"\n")
         self._rest = data[end:]
         return self._split(data[:end]) if end else Batch()
 
     def finish(self) -> Batch:
-        """Ends the output; returns a last line without a line end, and lines whose last part is missing."""
+        """Ends the output. Returns the last line if it has no line end, and the lines whose last part is missing."""
         whole = self._rest + b"\n" if self._rest else b""
         self._rest = b""
         batch = self._split(whole)
@@ -121,32 +134,32 @@ class Splitter:
         batch = Batch()
         if not whole:
             return batch
-        lines, raw, heads, open_ = batch.lines, batch.raw, self._heads, self._open
+        lines, raw, open_ = batch.lines, batch.raw, self._open
         may_report = _PROGRESS_MARK in whole
         kept: list[bytes] = []
+        # The heads of this chunk. Each head has the list that collects the output of its source.
+        places: dict[bytes, tuple[Head, list[bytes]]] = {}
         rows = whole.split(b"\n")
         rows.pop()
         for row in rows:
             mark, found, text = row.partition(b"] ")
-            if mark == _EVENT_HEAD and found:
-                self._event(text, batch, row, kept)
-                continue
-            try:
-                head = heads[mark] if found and len(mark) <= _HEAD_SIZE else None
-            except KeyError:
-                if len(heads) >= _HEADS:
-                    heads.clear()
-                head = heads[mark] = _head(mark)
-            if head is None:
-                if found and (state := _open_line(mark, text)):
+            place = places.get(mark) if found else None
+            if place is None:
+                if mark == _EVENT_HEAD and found:
+                    self._event(text, batch, row, kept)
+                    continue
+                head = self._known_head(mark) if found else None
+                if head is not None:
+                    place = places[mark] = head, raw.setdefault(head.source, [])
+                elif found and (state := _open_line(mark, text)):
                     batch.between.append((len(lines), state))
                     continue
-                head, text = self._own, row
-                row = b"[%s] %s" % (head.source.encode(), row)
+                else:
+                    text = row
+                    row = b"[%s] %s" % (self._own.source.encode(), row)
+                    place = self._own, raw.setdefault(self._own.source, [])
+            head, pieces = place
             source = head.source
-            pieces = raw.get(source)
-            if pieces is None:
-                pieces = raw[source] = []
             pieces.append(text)
             if head.continues:
                 open_[source] = None
@@ -167,6 +180,17 @@ class Splitter:
             batch.shown = b"\n".join(kept)
         return batch
 
+    def _known_head(self, mark: bytes) -> Head | None:
+        """Returns the head in a mark, or None if the mark contains no head."""
+        if len(mark) > _HEAD_SIZE:
+            return None
+        heads = self._heads
+        if mark not in heads:
+            if len(heads) >= _HEADS:
+                heads.clear()
+            heads[mark] = _head(mark)
+        return heads[mark]
+
     def _event(self, text: bytes, batch: Batch, row: bytes, kept: list[bytes]) -> None:
         try:
             event = parse_json(text) if len(text) <= EVENT_LIMIT else None
@@ -176,7 +200,7 @@ class Splitter:
             batch.events.append(event)
             batch.between.append((len(batch.lines), event))
             return
-        # Invalid, for example because the agent was killed while it printed: show the line.
+        # The event is invalid, for example because the agent was killed while it printed. The line is shown instead.
         batch.lines.append((self._own, row))
         batch.raw.setdefault(self._own.source, []).extend((row, b"\n"))
         kept.append(b"[%s] %s" % (self._own.source.encode(), row))
@@ -194,13 +218,13 @@ def _open_line(mark: bytes, text: bytes) -> OpenLine | None:
 
 
 def parse_progress(text: bytes) -> Progress | None:
-    """The progress in a line `{"stepset": {...}}`, given without its line end; None for any other line.
+    """Returns the progress in a line `{"stepset": {...}}`, given without its line end. Returns None for other lines.
 
     >>> parse_progress(b'{"stepset": {"step": 3, "progress": 0.5, "metrics": {"loss": 0.25}}}')
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
     """
     try:
-        # Only lines that contain the mark and are UTF-8: from these the agent has removed values of Secrets
+        # Only lines that contain the mark and are UTF-8 are parsed. The agent has removed values of Secrets from them
         # (Redactor.reports).
         data = parse_json(text.decode()) if len(text) <= EVENT_LIMIT and _PROGRESS_MARK in text else None
     except ValueError:  # not JSON, or not UTF-8
@@ -219,7 +243,7 @@ def parse_progress(text: bytes) -> Progress | None:
 
 
 def merge_progress(old: Progress | None, new: Progress) -> Progress:
-    """Updates the progress with a new report; fields that the report omits keep their values."""
+    """Returns the progress `old`, updated with the report `new`. Fields that the report omits keep their values."""
     if old is None:
         old = Progress()
     return Progress(
@@ -230,7 +254,7 @@ def merge_progress(old: Progress | None, new: Progress) -> Progress:
 
 
 def _merged(old: dict[str, float], new: dict[str, float]) -> dict[str, float]:
-    """The newest value of each metric; names beyond the limit are left out."""
+    """Returns the newest value of each metric. Metrics beyond the limit are left out."""
     if len(old) + len(new) <= MAX_METRICS:
         return {**old, **new}
     names = list(dict.fromkeys((*old, *new)))[:MAX_METRICS]
@@ -253,8 +277,9 @@ class Joiner:
     def join(self, lines: Iterable[tuple[Head, bytes]]) -> Iterator[tuple[str, bytes]]:
         """Yields the source and the text of each complete line."""
         parts = self._parts
-        for (source, continues), text in lines:
-            if continues:
+        for head, text in lines:
+            source = head.source
+            if head.continues:
                 parts.setdefault(source, []).append(text)
                 size = len(text) + _PIECE
                 self._sizes[source] = self._sizes.get(source, 0) + size
@@ -273,6 +298,16 @@ class Joiner:
         return source, b"".join((*self._parts.pop(source), last))
 
 
+def line_of(row: bytes) -> LogLine:
+    """Converts a row of the form `[source] text`. Bytes that are not UTF-8 become U+FFFD.
+
+    >>> line_of(b"[rank 0] loss [1]")
+    LogLine(source='rank 0', text='loss [1]')
+    """
+    source, _, text = row[1:].partition(b"] ")
+    return LogLine(source.decode(errors="replace"), text.decode(errors="replace"))
+
+
 def log_lines(complete: Iterable[tuple[str, bytes]]) -> Iterator[LogLine]:
-    """Decodes complete lines; bytes that are not UTF-8 become U+FFFD."""
+    """Decodes complete lines. Bytes that are not UTF-8 become U+FFFD."""
     return (LogLine(source, text.decode("utf-8", "replace")) for source, text in complete)

@@ -1,8 +1,10 @@
-"""List and watch of one collection as a state machine: from responses to changes, and to the next request. Pure.
+"""A state machine that lists and watches one collection. It converts responses into changes and into the next request.
 
-The rules are those of https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes:
-list, then watch from the list's version; bookmarks advance the version; after a 410 (expired), list again: objects that
-are missing from the new list were deleted.
+The state machine uses no I/O. It follows the rules of
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes. The first requests get a
+list of all objects in the collection. The next request watches the collection from the version of the list. Bookmarks
+advance this version. After a response 410 (expired), the collection is listed again. Objects that are missing in the
+new list were deleted.
 """
 
 from __future__ import annotations
@@ -17,29 +19,31 @@ from stepset.watch.cluster.change import Change
 from stepset.watch.retries import Retries
 
 FIRST_PAGE, PAGE = 125, 1000
-"""The number of objects of the first page of a list, and of a page whose objects are known to be small."""
+"""The number of objects in the first page of a list, and the maximum number in later pages."""
 WATCH_SECONDS = 280
-"""Seconds after which the server ends a watch, and the client requests it again."""
+"""The number of seconds after which the server ends a watch. The client then requests a new watch."""
 
 _FEWER = 8
-"""The number by which `smaller_pages` divides the number of objects of a page."""
+"""The number by which `smaller_pages` divides the number of objects in a page."""
 _EXPIRED = 410  # the HTTP status of an expired resource version
 _LINE_LIMIT = 16 * 1024 * 1024
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ListWatchRequest:
     """A request to the server."""
 
-    query: Mapping[str, str]  # parameters, without the collection's selectors
-    watch: bool  # True: pass the response stream to `ListWatch.data`; False: pass the body to `ListWatch.listed`
+    query: Mapping[str, str]  # parameters, without the selectors of the collection
+    watch: bool  # if True, pass the response stream to `ListWatch.data`; if False, pass the body to `ListWatch.listed`
 
 
 class ListWatch:
     """The objects of one collection that `wanted` accepts.
 
-    `decode` decodes a line of a watch into `type` and `object`, or raises ValueError.
+    Args:
+        wanted: returns whether an object is kept.
+        decode: decodes a line of a watch into a mapping with `type` and `object`, or raises ValueError.
     """
 
     def __init__(
@@ -67,31 +71,32 @@ class ListWatch:
 
     @property
     def objects(self) -> list[Object]:
-        """The objects as last seen."""
+        """The last observed states of the objects."""
         return list(self._known.values())
 
     def version(self, uid: str) -> str:
-        """The last reported resource version of an object; empty if the object does not exist."""
+        """Returns the last reported resource version of an object, or "" if the object does not exist."""
         return _version(self._known.get(uid, {}))
 
-    def next_request(self) -> Request:
+    def next_request(self) -> ListWatchRequest:
         """Returns the next request, and discards the incomplete line of the previous response."""
         self._rest = b""
         self._answered = False
         if not self._version:
             more = {"continue": self._continue} if self._continue else {}
-            return Request({"limit": str(self._limit), **more}, watch=False)
+            return ListWatchRequest({"limit": str(self._limit), **more}, watch=False)
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
-        return Request({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
+        return ListWatchRequest({**query, "timeoutSeconds": str(WATCH_SECONDS)}, watch=True)
 
     def listed(self, body: Object) -> list[Change]:
-        """Processes a page of a list; after the last page, returns the new, changed and deleted objects.
+        """Processes a page of a list. After the last page, returns the new, changed and deleted objects.
 
-        Raises ValueError, and lists from the first page again, if the list has no version to watch from.
+        Raises:
+            ValueError: the list contains no version. The next request then asks for the first page of the list again.
         """
         kind, version = str(body.get("kind", "")).removesuffix("List"), str(body.get("apiVersion", ""))
         for item in rows(body, "items"):
-            # Items do not contain the kind and version of their list.
+            # A list contains the kind and the apiVersion of its items. The items do not contain these two fields.
             each = {"kind": kind, "apiVersion": version, **item}
             if _uid(each) and self._wanted(each):
                 self._pages[_uid(each)] = each
@@ -113,50 +118,55 @@ class ListWatch:
         return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
 
     def larger_pages(self, factor: int) -> None:
-        """Records that later pages may have `factor` times as many objects; ignored after `smaller_pages`."""
+        """Multiplies the number of objects in later pages by `factor`. Does nothing after a call of `smaller_pages`."""
         if self._may_grow:
             self._limit = min(PAGE, self._limit * factor)
 
     def smaller_pages(self) -> bool:
-        """Records that a page is too large to be read: this and all later pages have fewer objects.
+        """Records that a page is too large to be read. Later requests, including a retry, ask for fewer objects.
 
-        Returns False if a page has one object only.
+        Returns False if the page already has only one object.
         """
         fewer, self._may_grow = self._limit > 1, False
         self._limit = max(1, self._limit // _FEWER)
         return fewer
 
     def data(self, chunk: bytes) -> list[Change]:
-        """Processes bytes of a watch, cut at any byte; returns the changes. After a 410, the next request is a list."""
+        """Processes the next bytes of a watch, and returns the changes. The bytes may end within a line.
+
+        After a response 410, the next request is a list.
+        """
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest += chunk
-            if len(self._rest) > _LINE_LIMIT:  # not the response of an API server
+            if len(self._rest) > _LINE_LIMIT:  # this is not the response of an API server
                 self.expired()
             return []
         whole, self._rest = self._rest + chunk[:end], chunk[end:]
         changes: list[Change] = []
         for line in whole.splitlines():
-            if not self._version:  # after an error
+            if not self._version:  # an error has occurred
                 break
             if line and (change := self._line(line)) is not None:
                 changes.append(change)
         return changes
 
     def expired(self) -> None:
-        """Records that the server no longer has the version to continue from (410): the next request is a list."""
+        """Records that the server no longer has the version to continue from (410). The next request is a list."""
         self._version = self._continue = ""
         self._pages = {}
 
     def failed(self) -> float:
-        """Records that a request failed, or that a watch contained only an error; returns the seconds to wait.
+        """Records that a request failed, or that a watch contained only an error.
 
-        If many clients wait for the same server, the caller adds jitter.
+        Returns the number of seconds to wait.
+
+        If many clients wait for the same server, the caller must add jitter.
         """
         return self._retries.failed()
 
     def recovered(self) -> None:
-        """Records that the server answers again: the next failure counts as the first."""
+        """Records that the server answers again. Resets the delay to its minimum."""
         self._retries.succeeded()
 
     def _line(self, line: bytes) -> Change | None:

@@ -1,21 +1,22 @@
-"""Joins the responses for a pod's log, which may be cut at any byte, so that each line is delivered once. Pure.
+"""Joins the responses for the log of a pod so that each line is delivered once. A response can be cut at any byte.
 
-The input is the response to `GET pods/NAME/log?timestamps=true`, in chunks that end anywhere; the output is what the
-container printed. After a cut, the next request starts at `since`, and lines that were delivered before are dropped:
-their timestamps identify them.
+The module uses no I/O. The input consists of the responses to `GET pods/NAME/log?timestamps=true`, in chunks that can
+end anywhere. The output is the text that the container printed. After a response was cut, the next request starts at
+the time `since`. Lines that were delivered before are recognized by their timestamps and dropped.
 
 Properties of responses (k8s.io/cri-client v0.36.3 pkg/logs/logs.go; k8s.io/kubernetes v1.36.3 and v1.35.4
 pkg/kubelet/server/server.go and pkg/registry/core/pod/strategy.go; k8s.io/apiserver v0.36.3 StreamObject):
 
-- Each line begins with a timestamp of nine decimals, in UTC or with the node's offset. A long line is stored in parts
-  (16 KiB in containerd), and only the first one's timestamp is sent.
-- sinceTime is cut to seconds and compared part by part, so a response may begin within a line that began earlier.
-- The kubelet writes errors after the first byte into the log: at the end, without a timestamp and without a line end.
-  A response that the kubelet broke off ends like a complete one, because the API server does not report it; so only
-  a response that was requested after the container's end is certain to contain the end of the log.
-- Rotated files are not read: lines that are rotated away before they are read are lost without notice. If a
-  rotation splits a line (10 MiB or more), the second part looks like a new line and may be delivered twice.
-- containerd drops a carriage return before a line end; all other bytes are unchanged.
+- Each line begins with a timestamp of nine decimals, in UTC or with the node's offset. Container runtimes store a long
+  line in parts (16 KiB in containerd). Only the timestamp of the first part is sent.
+- The kubelet truncates sinceTime to seconds, and compares it with the timestamp of each part. Therefore a response may
+  begin within a line whose first part is older.
+- If an error occurs after the first byte was sent, the kubelet writes the error to the end of the response, without a
+  timestamp and without a line end. The API server does not report that a response is incomplete. Therefore a response
+  is certain to contain the end of the log only if it was requested after the container has exited.
+- The kubelet does not read rotated files. If lines are rotated before they are read, they are lost without notice. If a
+  rotation splits a line of 10 MiB or more, the second part looks like a new line. This part can be delivered twice.
+- containerd drops a carriage return before a line end. All other bytes are unchanged.
 """
 
 from __future__ import annotations
@@ -27,48 +28,54 @@ from enum import Enum
 from typing import Any
 
 LONG = 128 * 1024
-"""Bytes without a line end after which a line is delivered in pieces."""
+"""The number of bytes without a line end after which a line is delivered in pieces."""
 
 _HELD = 4096
-"""Last bytes of such a line that are not delivered yet: they may be the kubelet's error."""
+"""The number of last bytes of a long line that are not delivered yet, because they may be the kubelet's error."""
 _MARGIN = timedelta(seconds=1)
-"""Overlap of two requests: lines of stdout and stderr may be slightly out of order."""
+"""The time by which two requests overlap. The lines of stdout and stderr can be slightly out of order."""
 
-_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d) ")
+# A response can begin within a line, and the output of the training can look like a timestamp. The pattern matches only
+# times that `second_of` can convert.
+_STAMP = re.compile(
+    rb"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{9}"
+    rb"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d) "
+)
 _SECOND = len(b"2006-01-02T15:04:05")
 _ZONE = len(b"2006-01-02T15:04:05.000000000")
-"""Where a timestamp's zone begins."""
+"""The index at which the time zone of a timestamp begins."""
 
 
 class LogCursor:
-    """Joins the responses for one container's log to one log; `stamped` keeps each line's timestamp.
+    """Joins the responses for the log of one container.
 
-    Timestamps may be equal, and slightly out of order. If a clock is set back by more than a second, lines printed
-    between two responses are missed.
+    Timestamps can be equal, and slightly out of order. If the clock of the node is set back by more than a second,
+    lines that were printed between two responses are missed.
+
+    Args:
+        stamped: whether the delivered lines contain their timestamps.
     """
 
     def __init__(self, *, stamped: bool = False) -> None:
         self._stamped = stamped
-        # Delivered so far: the last line's timestamp, how many lines have it, and the latest timestamp of all.
+        # The timestamp of the last delivered line, the number of delivered lines with this timestamp, and the latest
+        # timestamp of all delivered lines.
         self._last = b""
         self._equal = 0
         self._latest = b""
-        # How many bytes of the last line were delivered; None if the whole line was.
+        # The number of bytes of the last line that were delivered, or None if the whole line was delivered.
         self._open: int | None = None
-        # Of the current response: the bytes not processed yet; whether they are within a very long line, whether that
-        # line is wanted, and how many more of its bytes to drop.
-        self._rest = b""
-        self._in_long_line = False
-        self._wanted = False
-        self._drop = 0
-        # _seeking: whether the reader still looks for the last delivered line. _seen: lines so far with that line's
-        # timestamp.
-        self._seeking = False
-        self._seen = 0
+        # The state of the current response:
+        self._rest = b""  # the bytes that were not processed yet
+        self._in_long_line = False  # whether `_rest` is within a very long line
+        self._wanted = False  # whether the very long line is to be delivered
+        self._drop = 0  # the number of bytes of the very long line that are still to be dropped
+        self._seeking = False  # whether the last delivered line was not found yet in this response
+        self._seen = 0  # the number of lines of this response that have the timestamp of the last delivered line
         self._jumped = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The position after the delivered lines, as plain data from which another process can continue."""
+        """Returns the position after the delivered lines as plain data. Another process can continue from it."""
         return {
             "last": self._last.decode("ascii"),
             "equal": self._equal,
@@ -78,31 +85,62 @@ class LogCursor:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, stamped: bool = False) -> LogCursor:
-        """Continues from the position that `to_dict` returned."""
+        """Returns a cursor that continues from a position that `to_dict` returned."""
         cursor = cls(stamped=stamped)
         cursor._last, cursor._latest = data["last"].encode("ascii"), data["latest"].encode("ascii")
         cursor._equal, cursor._open = data["equal"], data["open"]
         cursor.cut()
         return cursor
 
+    @classmethod
+    def at(cls, time: float) -> LogCursor:
+        """Returns a cursor that delivers only lines that were printed after `time`, in seconds since the epoch.
+
+        >>> cursor = LogCursor.at(60.0)
+        >>> cursor.feed(b"1970-01-01T00:00:59.000000000Z old\\n1970-01-01T00:01:01.000000000Z new\\n")
+        b'new\\n'
+        """
+        stamp = f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"
+        return cls.from_dict({"last": stamp, "latest": stamp, "equal": 0, "open": None})
+
     @property
     def since(self) -> str | None:
-        """`sinceTime` for the next request; None requests the whole log."""
+        """The value of `sinceTime` for the next request. None means that the next request must read the whole log."""
         return (second_of(self._last) - _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ") if self._last else None
 
     @property
+    def printed_at(self) -> float | None:
+        """The time at which the last delivered line was printed, in seconds since the epoch.
+
+        The time is None if no line was delivered yet.
+
+        >>> cursor = LogCursor()
+        >>> cursor.feed(b"1970-01-01T00:01:00.250000000Z step 1\\n"), cursor.printed_at
+        (b'step 1\\n', 60.25)
+        """
+        if not self._last:
+            return None
+        return second_of(self._last).timestamp() + float(b"0" + self._last[_SECOND:_ZONE])
+
+    @property
     def error(self) -> str:
-        """The kubelet's error, which replaces the rest of a finished response; empty if there is none."""
+        """The error that the kubelet wrote to the end of a finished response, or "" if there is none."""
         foreign = not self._in_long_line and not _STAMP.match(self._rest)
         return self._rest.decode("utf-8", "replace").strip() if foreign else ""
 
     @property
     def jumped(self) -> bool:
-        """Whether the current response starts after the last delivered line (rotation, or a restarted container)."""
+        """Whether the current response starts after the last delivered line.
+
+        The cause is a rotation of the log, or a restart of the container.
+        """
         return self._jumped
 
     def feed(self, data: bytes) -> bytes:
-        """Processes the next bytes of a response; returns the lines that they add. Very long lines come in pieces."""
+        """Processes the next bytes of a response, and returns the lines to deliver.
+
+        A very long line is returned in pieces by several calls.
+        """
         if self._rest:
             data = self._rest + data
         ahead = b""
@@ -125,14 +163,14 @@ class LogCursor:
         return ahead
 
     def cut(self) -> None:
-        """Ends the response, complete or not; the next bytes belong to another one."""
+        """Ends the response, which may be incomplete. The next bytes belong to another response."""
         self._rest, self._in_long_line = b"", False
         self._seeking, self._seen, self._jumped = bool(self._last), 0, False
 
     def finish(self) -> bytes:
-        """Ends the log and its response; returns the rest, with a line end.
+        """Ends the log and its response. Returns the rest of the log with a line end.
 
-        The log of the container's next start may follow.
+        After this call, the log of the container's next start can be given to `feed`.
         """
         left = b""
         if self._in_long_line:
@@ -143,7 +181,7 @@ class LogCursor:
         return left + self._close()
 
     def _lines(self, whole: bytes) -> bytes:
-        """Processes whole lines; returns what they add to the log."""
+        """Processes complete lines, and returns the text to deliver."""
         rows = whole.split(b"\n")
         rows.pop()
         ahead = b""
@@ -157,7 +195,7 @@ class LogCursor:
         zone = last[_ZONE:width]
         if not width or any(row[_ZONE:width] != zone or not _STAMP.match(row) for row in (first, low, high)):
             return ahead + b"".join(map(self._line, rows))
-        # All timestamps are of one zone, so they are equally wide and sort as text.
+        # All timestamps are of one time zone. Therefore they have the same width, and can be compared as text.
         stamp, equal = last[: width - 1], 0
         for row in reversed(rows):
             if not row.startswith(stamp):
@@ -169,16 +207,16 @@ class LogCursor:
         return ahead + b"\n".join(texts)
 
     def _line(self, row: bytes) -> bytes:
-        """Processes one line, if timestamps differ in width or are missing; returns what it adds to the log."""
+        """Processes one line, which may have no timestamp. Returns the text to deliver."""
         match = _STAMP.match(row)
         if not match:
-            return b""  # the kubelet's error may have several lines
+            return b""  # the kubelet's error, which can have several lines
         stamp = row[: match.end() - 1]
         self._delivered(stamp, 1, stamp)
         return (row if self._stamped else row[match.end() :]) + b"\n"
 
     def _begin(self, part: bytes) -> bytes:
-        """Processes the beginning of a very long line; returns what it adds to the log."""
+        """Processes the beginning of a very long line, and returns the text to deliver."""
         found = self._place_of(part) if self._seeking else _Place.NEW
         match = _STAMP.match(part)
         self._in_long_line, self._drop = True, 0
@@ -195,7 +233,7 @@ class LogCursor:
         return ahead + self._piece(text)
 
     def _piece(self, data: bytes) -> bytes:
-        """Processes a further piece of a very long line; returns what it adds to the log."""
+        """Processes another piece of a very long line, and returns the text to deliver."""
         if not self._wanted:
             return b""
         if self._drop:
@@ -220,10 +258,10 @@ class LogCursor:
         return b"", []
 
     def _place_of(self, row: bytes) -> _Place:
-        """Compares a line of a new response with the delivered ones; the last old line ends the search."""
+        """Compares a line of a new response with the delivered lines. The search ends at the last delivered line."""
         match = _STAMP.match(row)
         if match is None:
-            return _Place.OLD  # the end of a line that began before `since`
+            return _Place.OLD  # the last part of a line that began before `since`
         stamp = match.group()[:-1]
         if stamp == self._last:
             self._seen += 1
@@ -237,7 +275,7 @@ class LogCursor:
         return _Place.OLD
 
     def _delivered(self, stamp: bytes, equal: int, latest: bytes) -> None:
-        """Records delivered lines, of which the last `equal` have the timestamp `stamp`."""
+        """Records delivered lines. `equal` is the number of lines at the end that have the timestamp `stamp`."""
         self._equal = self._equal + equal if stamp == self._last else equal
         self._last = stamp
         if not self._latest or _later(latest, self._latest):
@@ -251,7 +289,7 @@ class LogCursor:
 
 
 class _Place(Enum):
-    """The position of a line of a response relative to the delivered lines; OPEN: delivered in part."""
+    """Whether a line of a response was delivered before. OPEN means that a part of the line was delivered."""
 
     OLD = 1
     OPEN = 2
@@ -259,12 +297,20 @@ class _Place(Enum):
 
 
 def second_of(stamp: bytes) -> datetime:
-    """The second of a kubelet's timestamp, in UTC."""
-    return datetime.fromisoformat((stamp[:_SECOND] + stamp[_ZONE:]).decode()).astimezone(UTC)
+    """Returns the time of a kubelet's timestamp in UTC, without fractions of a second.
+
+    For a day that does not exist, such as 30 February, the result is a day of the next month.
+
+    Raises:
+        ValueError, OverflowError: the bytes are not a timestamp.
+    """
+    first = stamp[: len(b"2006-01-")] + b"01" + stamp[len(b"2006-01-02") : _SECOND] + stamp[_ZONE:]
+    days = timedelta(days=int(stamp[len(b"2006-01-") : len(b"2006-01-02")]) - 1)
+    return datetime.fromisoformat(first.decode()).astimezone(UTC) + days
 
 
 def _later(a: bytes, b: bytes) -> bool:
-    """Whether the timestamp `a` is after `b`."""
+    """Returns whether the timestamp `a` is later than `b`."""
     if a[_ZONE:] == b[_ZONE:]:
         return a > b
     return (second_of(a), a[_SECOND:_ZONE]) > (second_of(b), b[_SECOND:_ZONE])

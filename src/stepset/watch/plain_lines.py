@@ -1,4 +1,4 @@
-"""The counterpart of `stepset.watch.lines.Splitter` for pods without an agent: all lines have one source."""
+"""Splits the output of pods without an agent into lines. All lines have the same source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stepset.watch.lines import PART_LIMIT, Batch, Head, parse_progress
 
 
 class PlainSplitter:
-    """Splits the output of a pod, given as chunks that may end anywhere."""
+    """Splits the output of a pod. The output is given in chunks that can end anywhere."""
 
     def __init__(self, source: str) -> None:
         self._whole, self._part = Head(source, False), Head(source, True)
@@ -16,7 +16,7 @@ class PlainSplitter:
         self._in_line = False
 
     def feed(self, data: bytes) -> Batch:
-        """Processes `data`; returns the lines that it completes."""
+        """Processes `data`, and returns the lines that `data` completes."""
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         batch = self._split(data[:end]) if end else Batch()
@@ -30,7 +30,7 @@ class PlainSplitter:
         return batch
 
     def finish(self) -> Batch:
-        """Ends the log; returns a last line without a line end."""
+        """Ends the log. If the last line has no line end, returns this line."""
         return self.feed(b"\n") if self._rest or self._in_line else Batch()
 
     def _split(self, whole: bytes) -> Batch:

@@ -1,4 +1,4 @@
-"""The mark `[rank3]: ` that torch.distributed puts before the lines of a traceback. Pure."""
+"""Removes the mark `[rank3]: ` that torch.distributed puts before the lines of a traceback. Contains pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MARKED = re.compile(rb"^(\[rank (\d+)\] )\[rank\2\]: ?", re.MULTILINE)
 
 
 def without_rank_mark(source: str, text: str) -> str:
-    """Returns a line of a rank without torch's mark, which repeats the rank.
+    """Returns a line of a rank without torch's mark. The mark is redundant, because the prefix contains the rank.
 
     Source: torch 2.15, torch/distributed/distributed_c10d.py, `_distributed_excepthook`.
 
@@ -22,9 +22,9 @@ def without_rank_mark(source: str, text: str) -> str:
 
 
 def without_rank_marks(rows: bytes) -> bytes:
-    r"""Returns whole rows `[source] text` without torch's marks.
+    r"""Returns complete rows `[source] text` without torch's marks.
 
     >>> without_rank_marks(b"[rank 1] [rank1]: ValueError\n[rank 1] [rank2]: x\n")
     b'[rank 1] ValueError\n[rank 1] [rank2]: x\n'
     """
-    return _MARKED.sub(rb"\1", rows) if b"] [rank" in rows else rows  # the search alone is much faster
+    return _MARKED.sub(rb"\1", rows) if b"] [rank" in rows else rows  # `in` alone is much faster than the replacement

@@ -1,7 +1,8 @@
-"""Replaces last lines that contain values of Secrets by the redacted text that the agent reported for them.
+"""Redacts the last lines of a source if they contain values of Secrets.
 
-Only the agent knows the values. Before such a line it prints an event with the digest of the line and the redacted text
-(stepset.agent.redact). The line itself remains in the logs.
+Only the agent knows the values of the Secrets. Before the agent prints a line that contains such a value, it prints an
+event (stepset.agent.redact). This event contains a digest of the line and the redacted text. The logs still contain the
+original line.
 """
 
 from __future__ import annotations
@@ -12,38 +13,40 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 KEPT = 1000
-"""Bytes kept of a line; the digest is that of these bytes."""
+"""The number of bytes of a line that are kept. The digest is computed from these bytes."""
 
 _MOST = 100
-"""The maximum number of redacted lines kept per source; larger than the number of last lines that are kept."""
+"""The maximum number of redacted lines of a source. This number is larger than the number of last lines of a source."""
 _LINES = 4096
-"""The maximum number of redacted lines of all sources. If there are more, `see` drops the oldest line of
-the source whose latest event is the oldest."""
+"""The maximum number of redacted lines of all sources. If this number is exceeded, one line is dropped. The dropped
+line is the oldest line of the source whose last event is the oldest."""
 _TEXT = 200
 _DIGEST = 32
 _SOURCES, _SOURCE = 2048, 100
-"""The maximum number of sources, and of characters of a source; a line's source is not longer (stepset.watch.lines)."""
+"""The maximum number of sources, and of characters of a source. The source of a line is not longer
+(stepset.watch.lines).
+"""
 _WITHHELD = "***"
-"""Shown instead of a line whose redacted text may have been dropped because of these limits."""
+"""The text that is shown instead of a line whose redacted text may have been dropped because of these limits."""
 
 
 class RedactedLines:
-    """The redacted texts that the agents have reported, by source; at most a few megabytes."""
+    """The redacted texts that the agents have reported, by source. These texts use at most a few megabytes."""
 
     def __init__(self) -> None:
-        self._texts: OrderedDict[str, dict[str, str]] = OrderedDict()  # ordered by the sources' last events
+        self._texts: OrderedDict[str, dict[str, str]] = OrderedDict()  # sorted by the last event of the source
         self._lines = 0
         self._dropped: set[str] = set()
-        self._dropped_any = False  # whether a source that is not in `_dropped` has lost lines
+        self._dropped_any = False  # True if lines were dropped and their source is not in `_dropped`
 
     def see(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Records the events about lines; ignores all others."""
+        """Records the events about redacted lines, and ignores all other events."""
         for event in events:
             if event.get("event") == "redacted":
                 self._add(event.get("source"), event.get("digest"), event.get("text"))
 
     def shown(self, source: str, line: bytes) -> str:
-        """Returns the text to show for one of the last lines of a source; uses only the first KEPT bytes of `line`."""
+        """Returns the text to show for one of the last lines of a source. Uses only the first KEPT bytes of `line`."""
         known = self._texts.get(source)
         if known:
             text = known.get(hashlib.sha256(line[:KEPT]).hexdigest()[:_DIGEST])

@@ -1,4 +1,7 @@
-"""A run's lines as its listener receives them: parts joined, and marked if they follow another rank's failure. Pure."""
+"""Converts the output of a run's pods into the lines that a listener receives. Uses no I/O and no clock.
+
+Parts of lines are joined, and lines that follow the failure of another rank are marked.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from stepset.run_status import LogLine
-from stepset.watch.aftermath import TRACEBACK, Aftermath
+from stepset.watch.aftermath import Aftermath
 from stepset.watch.agent_events import read_events
 from stepset.watch.lines import Batch, Joiner, OpenLine, log_lines
 
@@ -17,15 +20,15 @@ class RunLines:
     def __init__(self) -> None:
         self._joiners: dict[str, Joiner] = {}
         self._aftermath = Aftermath()
-        self._tracebacks = False
 
     def feed(self, pod: str, batch: Batch, now: float, *, known: bool = False) -> Iterator[LogLine | OpenLine]:
-        """Yields the lines to deliver after a chunk of a pod's output, and states of incomplete lines.
+        """Processes a chunk of a pod's output. Yields the lines to deliver, and the states of incomplete lines.
 
-        `pod` identifies the pod. `now` is monotonic, in seconds. `known` is whether another process has delivered the
-        chunk: its lines are not yielded.
+        Args:
+            pod: identifies the pod.
+            now: the current time of a monotonic clock, in seconds.
+            known: whether another process has already delivered the chunk. If True, the lines are not yielded.
         """
-        self._tracebacks = TRACEBACK.encode() in batch.shown
         at = 0
         for position, item in batch.between:
             yield from self._lines(pod, batch, at, position, now, known)
@@ -40,11 +43,18 @@ class RunLines:
         yield from self._aftermath.due(now)
 
     def due(self, now: float) -> list[LogLine]:
-        """The lines that were held, and that no event has decided about in time."""
+        """Returns the lines that were held for the maximum time.
+
+        If too many lines are held, the method also returns the oldest held lines.
+        """
         return self._aftermath.due(now)
 
+    def stop(self) -> None:
+        """Records that the run is being stopped although no rank has failed."""
+        self._aftermath.stop()
+
     def end_attempt(self) -> list[LogLine]:
-        """The lines that were held until the end of an attempt; the next lines belong to the next attempt."""
+        """Returns the lines that were held until the end of an attempt. Later lines belong to the next attempt."""
         return self._aftermath.end_attempt()
 
     def _lines(self, pod: str, batch: Batch, start: int, end: int, now: float, known: bool) -> Iterator[LogLine]:
@@ -54,7 +64,7 @@ class RunLines:
         complete = log_lines(self._joiners.setdefault(pod, Joiner()).join(lines))
         if known:
             deque(complete, maxlen=0)
-        elif self._aftermath.passes(pod, self._tracebacks):
+        elif self._aftermath.passes(pod, batch.shown):
             yield from complete
         else:
             for line in complete:

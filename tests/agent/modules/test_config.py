@@ -52,6 +52,7 @@ def test_an_error_names_the_key(data: Any, message: str) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match=r"none\.json: No such file"):
         read_config(str(tmp_path / "none.json"))
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(AgentError, match=r"bad\.json: not JSON"):
-        read_config(str(tmp_path / "bad.json"))
+    for content in (b"{", b"\xff", b"[" * 100_000, b"[" * 101 + b"]" * 101):
+        (tmp_path / "bad.json").write_bytes(content)
+        with pytest.raises(AgentError, match=r"bad\.json: not JSON"):
+            read_config(str(tmp_path / "bad.json"))

@@ -37,8 +37,8 @@ def test_the_nodes_rank(env: dict[str, str], rank: int) -> None:
 def test_the_defaults_of_every_rank_can_be_set_by_the_job() -> None:
     env: dict[str, str] = {"STEPSET_AGENT_DIR": "/other"}
     set_rank_env(env, "/pod")
-    assert env == {"PYTHONUNBUFFERED": "1", "STEPSET_RESULT_FILE": "/pod/result"}
-    own = {"PYTHONUNBUFFERED": "", "STEPSET_RESULT_FILE": "/mine"}
+    assert env == {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "STEPSET_RESULT_FILE": "/pod/result"}
+    own = {"PYTHONUNBUFFERED": "", "PYTHONFAULTHANDLER": "", "STEPSET_RESULT_FILE": "/mine"}
     env = dict(own)
     set_rank_env(env, "/pod")
     assert env == own
@@ -73,12 +73,15 @@ def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path) -> None:
         (tmp_path / f"step-{step}").touch()
         os.utime(tmp_path / f"step-{step}", (at, at))
     env = {"STEPSET_CHECKPOINT_DIR": str(tmp_path)}
-    assert newest_checkpoint(env) == (3_000_000_000, "step-118")
+    assert newest_checkpoint(env) == (3_000_000_000, str(tmp_path / "step-118"))
     # Another pod of the run has written the last two; a later attempt continues from them.
-    assert newest_checkpoint(env, 1_500_000_000) == (1_000_000_000, "step-10")
-    assert newest_checkpoint({**env, "STEPSET_ATTEMPT": "1"}, 1_500_000_000) == (3_000_000_000, "step-118")
+    assert newest_checkpoint(env, 1_500_000_000) == (1_000_000_000, str(tmp_path / "step-10"))
+    assert newest_checkpoint({**env, "STEPSET_ATTEMPT": "1"}, 1_500_000_000) == (
+        3_000_000_000,
+        str(tmp_path / "step-118"),
+    )
     # A fresh run ignores older ones.
-    assert newest_checkpoint({**env, "STEPSET_FRESH": "2500000000"}) == (3_000_000_000, "step-118")
+    assert newest_checkpoint({**env, "STEPSET_FRESH": "2500000000"}) == (3_000_000_000, str(tmp_path / "step-118"))
     assert newest_checkpoint({**env, "STEPSET_FRESH": "3500000000"}) is None
 
 
@@ -98,6 +101,7 @@ def test_a_pods_environment_has_no_variables_of_an_outer_run(config: Callable[..
     assert env == {
         "A": "1",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
         "STEPSET_RESULT_FILE": "/pod/result",
         "TORCHELASTIC_ERROR_FILE": "/pod/error.json",
     }
@@ -107,6 +111,9 @@ def test_earlier_attempts_are_added(config: Callable[..., Config]) -> None:
     assert pod_env(config(attempt=2), {"STEPSET_ATTEMPT": "1"})["STEPSET_ATTEMPT"] == "3"
     assert pod_env(config(attempt=2), {})["STEPSET_ATTEMPT"] == "2"
     assert "STEPSET_ATTEMPT" not in pod_env(config(), {})
+    assert pod_env(config(attempt=2), {"STEPSET_ATTEMPT": "1", "STEPSET_RESUMES": "3"})["STEPSET_ATTEMPT"] == "6"
+    assert pod_env(config(), {"STEPSET_ATTEMPT": "1", "STEPSET_RESUMES": "3"})["STEPSET_ATTEMPT"] == "4"
+    assert pod_env(config(), {"STEPSET_ATTEMPT": "1", "STEPSET_RESUMES": ""})["STEPSET_ATTEMPT"] == "1"
 
 
 def test_a_pod_outside_the_world_has_no_result(config: Callable[..., Config]) -> None:

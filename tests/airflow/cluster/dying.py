@@ -63,7 +63,7 @@ def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store
 
     return Reattacher(
         backend=backend,
-        namespace=namespace,
+        namespace=lambda: namespace,
         store=store,
         ti=ti,
         instance="",

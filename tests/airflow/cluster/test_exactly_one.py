@@ -89,7 +89,9 @@ def test_a_worker_killed_while_it_processes_a_failure_leaves_nothing_of_the_fail
         each_line_once(each)
         assert each["lines"][-1] == LINES
         for error in each["failed"]:
-            expected = r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3\.$"
+            expected = (
+                r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3; its last line: line 7$"
+            )
             assert re.match(expected, error.splitlines()[0])
     assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
     tasks.runs.wait_nothing_left()

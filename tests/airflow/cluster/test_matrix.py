@@ -96,6 +96,7 @@ def test_a_successful_run_ends_its_task_with_its_result(
         assert run.lines.count(f"[rank 0] line {number}") == 1
     assert not [line for line in run.lines if line.startswith("[rank 1]")]
     assert "progress: 70 %, step 7, loss=0.25" in run.lines
+    assert sum("ships 1 file of" in line for line in run.lines) == 1
     name = tasks.verdict().name
     (end,) = [line for line in run.lines if line.startswith("run ") and " succeeded" in line]
     assert re.fullmatch(rf"run {re.escape(name)} succeeded in [0-9.mhs ]+", end)

@@ -22,7 +22,6 @@ from tests.cluster.proxy import proxy_to
 from tests.cluster.queues import queue, set_cpus
 from tests.cluster.runs import ACCOUNT
 from tests.cluster.stage import Stage
-from tests.cluster.test_restarts import evict
 from tests.cluster.testbed import outages
 from tests.cluster.testbed.layout import Choice
 from tests.cluster.testbed.layout import TestbedError as NotDone
@@ -71,7 +70,7 @@ def test_an_eviction_restarts_the_run_and_is_reported_once(
     def evicted() -> None:
         scene.wait_for_word("started-0")
         scene.wait_for_word("started-1")
-        evict(scene.tasks.runs, scene.tasks.runs.pods()[1]["metadata"]["name"])
+        scene.tasks.runs.evict(scene.tasks.runs.pods()[1]["metadata"]["name"])
         scene.stage.say("end")
 
     with meanwhile(evicted):

@@ -39,10 +39,13 @@ def attempt(run_dag: RunDag, dag: Path) -> Callable[[], str]:
     return run
 
 
-@pytest.mark.parametrize("deferrable", [pytest.param(False, id="sync"), pytest.param(True, id="deferred")])
-def test_the_operator(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, deferrable: bool) -> None:
-    dag = write_dag(tasks.train(deferrable=deferrable, target="job"), "pass")
-    succeeds_after_its_remedy(requester(tasks), attempt(run_dag, dag), targets=["job"], backend="airflow")
+@pytest.mark.parametrize(
+    ("target", "deferrable"),
+    [("job", False), ("job", True), ("jobset", True), ("trainjob", False), ("statefulset", True)],
+)
+def test_the_operator(write_dag: WriteDag, run_dag: RunDag, tasks: Tasks, target: str, deferrable: bool) -> None:
+    dag = write_dag(tasks.train(deferrable=deferrable, target=target), "pass")
+    succeeds_after_its_remedy(requester(tasks), attempt(run_dag, dag), targets=[target], backend="airflow")
 
 
 @pytest.mark.parametrize("runs", ["job"], indirect=True)

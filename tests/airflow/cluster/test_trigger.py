@@ -16,6 +16,7 @@ from blockbuster import blockbuster_ctx
 from structlog.testing import capture_logs
 from yarl import URL
 
+from stepset.backends.kubernetes.stop import delete_ended
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import VERDICT
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
@@ -290,7 +291,9 @@ def test_a_successor_logs_nothing_again_and_knows_the_earlier_output(tasks: Task
     with capture_logs() as repeated:
         found = asyncio.run(event_of(again))
     assert [each["event"] for each in repeated] == []
-    assert found == received
+    # `last_line_at` is not compared: the successor reads the log in larger parts, and knows fewer times.
+    assert over(found) == over(received)
+    assert {**found, "status": None} == {**received, "status": None}
     failure = over(found).failure
     assert failure
     assert "line 99" in failure.tail
@@ -379,7 +382,7 @@ def test_an_asset_watcher_receives_a_run_that_is_deleted_as_soon_as_its_process_
         backend.start(tasks.runs.request(WRITES, run="brief")).wait()
         workload = backend.workload("brief")
         assert workload is not None
-        backend.end(workload)
+        backend.end(workload, delete_ended)
 
     async def first() -> Mapping[str, Any]:
         events = JobSetFinishedEventTrigger(namespace=tasks.runs.namespace).run()

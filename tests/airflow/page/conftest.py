@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.airflow.harness import DAGS
 from tests.airflow.page.server import Server, give_to_red_team, running_server
+from tests.airflow.page.stored import StoredRuns, served, stored_runs
 from tests.airflow.page.training import Training, started_training
 from tests.airflow.workers import StartWorker
+from tests.browser import browser
 from tests.waiting import STARTS_WITHIN, until
+
+__all__ = ["browser"]
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -37,26 +40,6 @@ TIMEOUT = 60_000.0
 """Milliseconds after which an expected element counts as missing, on a busy machine."""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A headless browser.
-
-    Playwright's event loop runs in this thread as long as the browser does, and asyncio allows no other, so the browser
-    ends with the module that uses it.
-    """
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        if os.environ.get("STEPSET_REQUIRE_ALL"):
-            pytest.fail("chromium is not installed; run `make system` as root")
-        pytest.skip("chromium is not installed (`make system` as root installs it)")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
 @pytest.fixture(scope="session")
 def training(
     starting_server: Server, start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory
@@ -76,17 +59,13 @@ def training(
         yield started
 
 
-@pytest.fixture
-def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A browser page of a user who may read the DAG; an error in its console fails the test."""
+@contextmanager
+def browser_page(browser: Browser, cookies: Sequence[Any] = (), **options: Any) -> Iterator[Page]:
+    """A page in a browser context of its own, with options of `new_context`; an error in its console fails the test."""
     # The processor would draw animations sixty times a second.
-    context = browser.new_context(
-        color_scheme="light",
-        reduced_motion="reduce",
-        viewport={"width": 1280, "height": 900},
-        timezone_id="UTC",
-    )
-    context.add_cookies([{"name": "_token", "value": server.token("vera"), "url": server.address}])
+    usual = {"color_scheme": "light", "reduced_motion": "reduce", "timezone_id": "UTC"}
+    context = browser.new_context(**{**usual, "viewport": {"width": 1280, "height": 900}, **options})
+    context.add_cookies(cookies)
     context.set_default_timeout(TIMEOUT)
     opened, errors = context.new_page(), []
     opened.on("pageerror", lambda error: errors.append(str(error)))
@@ -94,3 +73,25 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
     yield opened
     context.close()
     assert [error for error in errors if "(Not Found)" not in error] == []
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    """A browser page of a user who may read the DAG."""
+    cookies = [{"name": "_token", "value": server.token("vera"), "url": server.address}]
+    with browser_page(browser, cookies) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stored(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoredRuns]:
+    """Stored documents of runs, and the application that reads them."""
+    with stored_runs(f"sqlite:///{tmp_path_factory.mktemp('stored') / 'runs.db'}") as runs:
+        yield runs
+
+
+@pytest.fixture(scope="module")
+def site(stored: StoredRuns) -> Iterator[str]:
+    """The URL of the page that shows the stored runs."""
+    with served(stored) as url:
+        yield url

@@ -7,6 +7,7 @@ Access is tested in the same file, because both need a started Airflow and a tra
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from datetime import UTC, datetime
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stepset.watch.present.sentences import duration
-from tests.airflow.page.colours import poor_contrasts
+from tests.airflow.harness import HOME
 from tests.airflow.page.server import Server
 from tests.airflow.page.training import ERROR, RANKS, TASK, Training
+from tests.colours import poor_contrasts
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def states(page: Page) -> list[str]:
 def focused(page: Page) -> list[str]:
     """The row and the text of the focused cell."""
     here = "document.activeElement"
-    return list(page.evaluate(f"[{here}.parentElement.dataset.source ?? '', {here}.textContent]"))
+    return list(page.evaluate(f"[{here}.closest('tr')?.dataset.key ?? '', {here}.textContent]"))
 
 
 def picture(page: Page, name: str, *, width: int, height: int) -> None:
@@ -132,6 +134,28 @@ def test_the_curves_and_the_filter_of_ranks_work_with_the_keyboard(
     assert chip.get_attribute("aria-pressed") == "true"
 
 
+def test_a_rank_links_to_its_lines_in_the_log(page: Page, server: Server, training: Training) -> None:
+    # `dag.test()` writes no log file; a worker's supervisor writes one of this form.
+    folder = HOME / f"logs/dag_id={training.dag_id}/run_id={training.run_id}/task_id={TASK}"
+    folder.mkdir(parents=True)
+    at = "2026-01-01T12:00:00.5Z"
+    texts = ("run train: Running", "[rank 0] epoch 1: 1437 samples", "[rank 1] other", "[rank 0] epoch 2: 1437 samples")
+    written = [json.dumps({"timestamp": at, "level": "info", "logger": "task", "event": text}) for text in texts]
+    (folder / "attempt=1.log").write_text("\n".join(written) + "\n")
+    opened(page, server, training.page)
+    page.get_by_title("Lines of rank 0 in the log").click()
+    page.locator(".log li").nth(1).wait_for()
+    shown = [line.replace("\u202f", " ") for line in page.locator(".log li").all_inner_texts()]
+    assert shown == [f"1/1/2026 12:00:00 PM epoch {number}: 1437 samples" for number in (1, 2)]
+    with (folder / "attempt=1.log").open("a") as log:
+        log.write(json.dumps({"timestamp": at, "event": "[rank 0] epoch 3: 1437 samples"}) + "\n")
+    page.locator(".log li", has_text="epoch 3").wait_for()
+    page.get_by_role("link", name="Run train-").click()
+    page.get_by_title("Lines of rank 3 in the log").click()
+    page.get_by_text("The task's log has no lines of rank 3.").wait_for()
+    assert re.search(r"stepset logs train-\w+-1 --ranks 3$", page.inner_text("header"))
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_enough_contrast(page: Page, server: Server, training: Training, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
@@ -173,6 +197,17 @@ def test_the_list_of_trainings_links_to_each_of_them(page: Page, server: Server,
     page.locator("table.ranks tbody tr").nth(RANKS - 1).wait_for()
 
 
+def test_the_list_works_in_the_frame_of_airflow_s_ui(page: Page, server: Server, training: Training) -> None:
+    page.goto(f"{server.address}/plugin/stepset-trainings")
+    inner = page.frame_locator("iframe[title=Training]")
+    inner.get_by_label("Search").fill(training.dag_id)
+    inner.locator("table.list tbody tr", has_text=training.dag_id).locator("a").first.click()
+    inner.get_by_title("Lines of rank 0 in the log").click()
+    inner.locator("h1", has_text="Lines of rank 0").wait_for()
+    inner.get_by_role("link", name="All trainings").click()
+    inner.get_by_label("Search").wait_for()
+
+
 def test_a_failure_is_shown_with_its_diagnosis_and_stays_after_a_reload(
     page: Page, server: Server, training: Training
 ) -> None:
@@ -206,7 +241,7 @@ def test_a_failure_is_shown_with_its_diagnosis_and_stays_after_a_reload(
 class TestTexts:
     def test_durations_are_those_of_the_other_interfaces(self, page: Page, server: Server, training: Training) -> None:
         opened(page, server, training.page)
-        seconds = [0.0, 3.21, 7.0, 59.97, 60.0, 75.9, 3599.0, 3720.0, 90000.0]
+        seconds = [0.0, 3.21, 7.0, 59.97, 60.0, 75.9, 3599.0, 3720.0, 90000.0, 172_799.0, 200_000.0]
         shown = page.evaluate(f"async values => values.map((await {WORDS}).duration)", seconds)
         assert shown == [duration(each) for each in seconds]
 

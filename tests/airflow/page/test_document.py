@@ -8,6 +8,7 @@ import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import failure_lines
+from stepset.watch.present.sentences import resume_sentence
 from stepset_airflow.page.document import LIMIT, RANK_FIELDS, plain
 from stepset_airflow.page.history import PHASES, RunHistory
 
@@ -128,3 +129,54 @@ def test_the_state_of_a_rank_is_urgent_and_its_output_is_not() -> None:
     assert not history.record(RUN.with_(phase=Phase.RUNNING, ranks=ranks(2, "b")), 102.0)
     failed = (*ranks(1), RankStatus("rank 1", 1, "node-0", state="Failed"))
     assert history.record(RUN.with_(phase=Phase.RUNNING, ranks=failed), 103.0)
+
+
+def no_room(missing: int) -> RunStatus:
+    trouble = Failure(FailureKind.UNSCHEDULABLE, f"no room: {missing} Insufficient cpu", "Request less.")
+    return RUN.with_(reason="Unschedulable", trouble=trouble)
+
+
+def test_a_problem_that_lasts_names_the_event_that_its_card_replaces() -> None:
+    history = RunHistory({})
+    history.record(no_room(2), 101.0)
+    history.record(no_room(13), 105.0)  # the same problem with other numbers
+    document = history.document(106.0)
+    event = document["events"][document["trouble"]["event"]]
+    assert (event["kind"], event["at"]) == ("HeldUp", 101.0)
+    assert document["trouble"]["summary"] == "Unschedulable: no room: 13 Insufficient cpu"
+    history.record(RUN.with_(phase=Phase.RUNNING), 107.0)
+    document = history.document(108.0)
+    assert document["trouble"] is None and event in document["events"]
+
+
+def test_a_successor_repeats_neither_a_problem_with_other_numbers_nor_a_note() -> None:
+    first = RunHistory({})
+    first.record(no_room(2).with_(notes=("restart 1: a",)), 101.0)
+    second = RunHistory({}, json.loads(json.dumps(first.document(102.0))))
+    second.record(no_room(3).with_(notes=("restart 1: a", "restart 2: a")), 110.0)
+    events = [each["text"] for each in second.document(111.0)["events"] if each["kind"] != "PhaseChanged"]
+    assert events == [
+        "restart 1: a",
+        "trouble: Unschedulable: no room: 2 Insufficient cpu. Request less.",
+        "restart 2: a",
+    ]
+
+
+def test_the_time_in_a_note_is_stored_as_a_time() -> None:
+    created, written = 1_800_000_000.0, 1_800_000_000.0 - 86_400 * 3
+    note = resume_sentence("step-118, written 10:00", written, created)
+    document = document_of(RUN.with_(created=created, notes=(note,)))
+    (event,) = (each for each in document["events"] if each["kind"] == "Note")  # type: ignore[attr-defined]
+    assert event["text"] == "resuming from step-118, written 10:00, written"
+    assert event["time"] == written
+
+
+def test_a_triggerer_that_does_not_know_the_parameters_keeps_them() -> None:
+    first = RunHistory({"parameters": [["lr", "0.1"]]})
+    first.record(RUN, 101.0)
+    second = RunHistory({"namespace": "ml"}, json.loads(json.dumps(first.document(102.0))))
+    second.record(RUN.with_(phase=Phase.RUNNING), 110.0)
+    assert second.document(111.0)["parameters"] == [["lr", "0.1"]]
+    other = RunHistory({"namespace": "ml"}, first.document(102.0))
+    other.record(RUN.with_(name="train-2"), 110.0)
+    assert "parameters" not in other.document(111.0)

@@ -1,4 +1,4 @@
-"""The page shows the iteration of a loop that the user has selected in Airflow's UI (Airflow 3.4)."""
+"""The page of Airflow 3.4: iterations of a loop, the comparison of a mapped task, and filters of the list."""
 
 from __future__ import annotations
 
@@ -45,3 +45,24 @@ def test_the_tab_and_the_list_show_each_iteration(
     rows.nth(1).wait_for()
     rows.filter(has_text="iteration 0").locator("a").click()
     page.get_by_text(re.compile(r"attempts\.train, iteration 0 ")).first.wait_for()
+
+
+MAPPED = """
+DistributedTrainOperator.partial(
+    task_id="train", backend="local", framework="plain", script="train.py"
+).expand(args=[["--lr", "0.1"], ["--lr", "0.2"]])
+"""
+
+
+def test_the_runs_of_a_mapped_task_are_compared_and_found(write_dag: WriteDag, run_dag: RunDag, server: Server) -> None:
+    run = run_dag(write_dag(MAPPED, "print('hello')"))
+    assert run.state == "success", run.explained()
+    give_to_red_team()
+    ti = run.tasks["train[0]"]
+    path = f"/stepset/api/dags/{ti.dag_id}/dagRuns/{quote(ti.run_id)}/tasks/train/sweep"
+    data = server.get(path, "vera").json()
+    assert [row["task"]["map_index"] for row in data["runs"]] == [0, 1]
+    assert [row["training"]["parameters"]["lr"] for row in data["runs"]] == ["0.1", "0.2"]
+    assert server.get(path.replace("/train/", "/other/"), "vera").status_code == 404
+    wanted = f"/stepset/api/runs?text={ti.dag_id}&phase="
+    assert [server.get(wanted + phase, "vera").json()["total"] for phase in ("Succeeded", "Failed")] == [2, 0]

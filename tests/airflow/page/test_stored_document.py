@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
-from stepset_airflow.page.document import KEY, VERSION, summary_of
+from stepset_airflow.page.document import VERSION, summary_of
 from stepset_airflow.page.history import RunHistory
-from stepset_airflow.page.queries import RECENT
+from stepset_airflow.page.run_selection import PAGE_SIZE
 from stepset_airflow.page.stored_document import MAX_STORED_BYTES, read_document, read_summary
+from tests.airflow.page.stored import StoredRuns, stored_runs
 from tests.fuzzing import FUZZED
 
 HOSTILE = "bad\u202egnp"
@@ -83,56 +84,22 @@ BROKEN: dict[str, Any] = {
 
 
 @pytest.fixture
-def client(airflow_db: None) -> Iterator[Any]:
-    """A client of the application, whose users are named after what they may not read; with tables of its own."""
-    from airflow.api_fastapi import app as airflow_app
-    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-    from airflow.api_fastapi.common.db.common import _get_session
-    from airflow.models import import_all_models
-    from airflow.models.base import Base
+def runs(airflow_db: None, tmp_path: Path) -> Iterator[StoredRuns]:
+    """The broken documents as tasks of one DAG, and a readable one as the last."""
+    with stored_runs(f"sqlite:///{tmp_path / 'runs.db'}") as stored:
+        stored.add_all(
+            [("dag", f"task{index}", value, {}) for index, value in enumerate([*BROKEN.values(), document()])]
+        )
+        yield stored
+
+
+@pytest.fixture
+def client(runs: StoredRuns) -> Iterator[Any]:
+    """A client of the application."""
     from fastapi.testclient import TestClient
-    from sqlalchemy import create_engine, insert
-    from sqlalchemy.orm import Session
-    from sqlalchemy.pool import StaticPool
 
-    from stepset_airflow.airflow_internals import TaskInstance, TaskStateStoreModel, XComModel, get_user
-    from stepset_airflow.page.app import make_app
-
-    class Manager(SimpleAuthManager):
-        def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, user: Any, **_: Any) -> bool:
-            hidden = details is not None and f"DAG {details.id}" in user
-            return access_entity is None or (access_entity.value not in user and not hidden)
-
-        def get_authorized_dag_ids(self, **_: Any) -> set[str]:
-            return {"dag", "busy"}
-
-    tables = [model.__table__ for model in (TaskInstance, TaskStateStoreModel, XComModel)]
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    import_all_models()
-    Base.metadata.create_all(engine)
-    with Session(engine) as session:
-
-        def store(dag_id: str, task_id: str, value: Any) -> None:
-            where = {"dag_id": dag_id, "run_id": "run", "task_id": task_id, "map_index": -1}
-            task = {"id": uuid.uuid4(), "state": "failed", "pool": "p", "pool_slots": 1, "queue": "q", "try_number": 1}
-            session.execute(insert(tables[0]).values(**where, **task, dag_version_id=uuid.uuid4()))
-            session.execute(insert(tables[2]).values(**where, key=KEY, value=value, dag_run_id=len(dag_id)))
-            session.commit()
-
-        for index, value in enumerate([*BROKEN.values(), document()]):
-            store("dag", f"task{index}", value)
-        application = make_app()
-        user: list[str] = ["all"]
-        application.dependency_overrides[get_user] = lambda: user[0]
-        application.dependency_overrides[_get_session] = lambda: session
-        before = airflow_app._AuthManagerState.instance
-        airflow_app._AuthManagerState.instance = Manager()
-        with TestClient(application) as made:
-            made.user = user  # type: ignore[attr-defined]  # the user of the next request
-            made.store = store  # type: ignore[attr-defined]  # stores the document of another task
-            yield made
-        airflow_app._AuthManagerState.instance = before
-    engine.dispose()
+    with TestClient(runs.application) as made:
+        yield made
 
 
 def path(index: int) -> str:
@@ -157,8 +124,8 @@ def test_data_is_stored_by_neither_proxies_nor_browsers(client: Any) -> None:
     assert client.get("/training").headers["cache-control"] == "private, no-cache"
 
 
-def test_without_the_permission_for_logs_no_text_of_the_log_is_returned(client: Any) -> None:
-    client.user[0] = "TASK_LOGS"
+def test_without_the_permission_for_logs_no_text_of_the_log_is_returned(client: Any, runs: StoredRuns) -> None:
+    runs.user = "TASK_LOGS"
     text = client.get("/api/runs").text + client.get(path(len(BROKEN))).text
     for words in ("failed ", "last words", "cause", "the last line", "a note", "Fix it."):
         assert words not in text
@@ -170,8 +137,10 @@ def test_without_the_permission_for_logs_no_text_of_the_log_is_returned(client: 
     )
 
 
-def test_without_the_permission_for_xcoms_neither_result_nor_metrics_are_returned(client: Any) -> None:
-    client.user[0] = "XCOM"
+def test_without_the_permission_for_xcoms_neither_result_nor_metrics_are_returned(
+    client: Any, runs: StoredRuns
+) -> None:
+    runs.user = "XCOM"
     training = client.get(path(len(BROKEN))).json()["training"]
     assert (training["result"], training["progress"], training["curve"]["points"]) == (None, None, [])
     assert training["failure"]["headline"].endswith("failed bad\\u202egnp")
@@ -179,18 +148,18 @@ def test_without_the_permission_for_xcoms_neither_result_nor_metrics_are_returne
     assert (row["training"]["run"], row["training"]["progress"]) == ("train-1", None)
 
 
-def test_without_the_permission_for_task_instances_nothing_is_returned(client: Any) -> None:
-    client.user[0] = "TASK_INSTANCE"
-    assert client.get("/api/runs").json() == {"runs": []}
+def test_without_the_permission_for_task_instances_nothing_is_returned(client: Any, runs: StoredRuns) -> None:
+    runs.user = "TASK_INSTANCE"
+    assert client.get("/api/runs").json() == {"runs": [], "total": 0, "page": 1, "size": PAGE_SIZE}
     assert client.get(path(0)).status_code == 403
 
 
-def test_newer_runs_of_dags_that_a_user_may_not_read_do_not_hide_the_others(client: Any) -> None:
-    for index in range(RECENT + 10):
-        client.store("busy", f"task{index}", document())
-    client.user[0] = "DAG busy"
+def test_newer_runs_of_dags_that_a_user_may_not_read_do_not_hide_the_others(client: Any, runs: StoredRuns) -> None:
+    for index in range(PAGE_SIZE + 10):
+        runs.add("busy", f"task{index}", document())
+    runs.user = "DAG busy"
     rows = client.get("/api/runs").json()["runs"]
     assert {row["task"]["dag_id"] for row in rows} == {"dag"}
     assert len(rows) == len(BROKEN) + 1
-    client.user[0] = "all"
+    runs.user = "all"
     assert {row["task"]["dag_id"] for row in client.get("/api/runs").json()["runs"]} == {"busy"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -62,6 +63,11 @@ class Postgres:
     def wait(self) -> None:
         """Waits until it has ended; process_supervisor.py stops it."""
         self._server.wait(60)
+
+    def stop(self) -> None:
+        """Stops the server, which closes all connections."""
+        self._server.send_signal(signal.SIGINT)  # its fast shutdown
+        self.wait()
 
     def dump(self, *options: str) -> str:
         """The content of the database, as pg_dump writes it with these options."""

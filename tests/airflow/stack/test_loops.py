@@ -67,7 +67,7 @@ def test_clearing_the_first_iteration_ends_the_run_of_the_second_which_is_replac
     selected = {"task_instance_ids": [iterations(run)[0]["id"]]}
     run.rest.request("POST", f"/dags/{run.dag_id}/clearTaskInstances", {**body, **selected})
     wait_for_iteration(stage, run, 0, 3)
-    assert eventually(lambda: len(left(stage)) == 1), left(stage)
+    assert eventually(lambda: len(left(stage)) == 1), f"{left(stage)}\n{run.task(TASK).written()[-8000:]}"
     signal(stage, "first", "second", run=stage.jobsets.names()[2])
     wait_for_iteration(stage, run, 1, 4)
     signal(stage, "first", "second", run=stage.jobsets.names()[3])

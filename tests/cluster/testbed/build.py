@@ -97,11 +97,11 @@ def _build(name: str, kubectl: Path | None) -> None:
     # One command for all programs: one is compiled while another is linked, which uses few cores.
     binaries = partial / "bin"
     output = binaries if len(component.packages) > 1 else binaries / next(iter(component.packages))
-    _go(module, "build", *flags, "-o", str(output), *component.packages.values())
+    go(module, "build", *flags, "-o", str(output), *component.packages.values())
     if component.manifests:
         if kubectl is None:
             raise TestbedError(f"{name} has manifests to render: build a kubernetes component with it")
-        root = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", component.module).strip())
+        root = Path(go(module, "list", "-m", "-f", "{{.Dir}}", component.module).strip())
         (partial / "manifests").mkdir()
         for manifests in component.manifests:
             objects = _render(kubectl, root / manifests.directory, name)
@@ -114,7 +114,7 @@ def _download(module: Path, component: Component) -> None:
     """Downloads the modules that the packages need; retries, because the proxy may fail temporarily."""
     for pause in (*PAUSES, None):
         try:
-            _go(module, "list", "-deps", "-f", "{{with .Error}}{{.}}{{end}}", *component.packages.values())
+            go(module, "list", "-deps", "-f", "{{with .Error}}{{.}}{{end}}", *component.packages.values())
             return
         except TestbedError as error:
             if pause is None:
@@ -126,7 +126,7 @@ def _download(module: Path, component: Component) -> None:
 def _version_flags(component: Component, module: Path) -> str:
     if not component.version_package:
         return ""
-    version = _go(module, "list", "-m", "-f", "{{.Version}}", component.module).strip()
+    version = go(module, "list", "-m", "-f", "{{.Version}}", component.module).strip()
     major, minor = version.lstrip("v").split(".")[:2]
     # A fixed date keeps the build reproducible.
     values = {
@@ -136,7 +136,12 @@ def _version_flags(component: Component, module: Path) -> str:
     return "".join(f" -X {component.version_package}.{key}={value}" for key, value in values.items())
 
 
-def _go(module: Path, *arguments: str) -> str:
+def go(module: Path, *arguments: str) -> str:
+    """Runs `go` in a module's directory, without cgo; returns its output.
+
+    Raises:
+        TestbedError: the command failed; the message contains the last lines of its output.
+    """
     # Go's default, -mod=readonly, enforces the pinned versions: a mismatch with go.sum is an error, not an update.
     environment = {"GOGC": GOGC, **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     with subprocess.Popen(
@@ -163,8 +168,11 @@ def _apart() -> None:
 
 
 def _render(kubectl: Path, directory: Path, component: str) -> list[dict[str, object]]:
-    """Renders a kustomize directory offline, and parses the result without a YAML library."""
-    rendered = _kubectl(kubectl, ["kustomize", str(directory)], "")
+    """Renders a directory offline, and parses the result without a YAML library."""
+    if (directory / "kustomization.yaml").exists():
+        rendered = _kubectl(kubectl, ["kustomize", str(directory)], "")
+    else:
+        rendered = "\n---\n".join(each.read_text("utf-8") for each in sorted(directory.glob("*.yaml")))
     label = f"{COMPONENT_LABEL}={component}"
     # --local sends no request; the empty kubeconfig makes one impossible.
     stream = _kubectl(kubectl, ["label", "--local", "-f", "-", "-o", "json", label], rendered)

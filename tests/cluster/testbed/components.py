@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Manifests:
-    """One kustomize directory inside a Go module, rendered to a JSON list when the component is built."""
+    """One directory inside a Go module, rendered to a JSON list when the component is built.
+
+    Args:
+        name: the name of the list.
+        directory: a directory of kustomize, or one that contains only manifests.
+    """
 
     name: str
     directory: str
@@ -90,6 +95,15 @@ COMPONENTS: dict[str, Component] = {
             Manifests("webhook", "config/components/webhook"),
             Manifests("visibility", "config/components/visibility"),
         ),
+    ),
+    # The newest version on the Go module proxy; it needs the packages of Kubernetes 1.30.
+    "volcano": Component(
+        "volcano",
+        packages={
+            name: f"volcano.sh/volcano/cmd/{name}" for name in ("controller-manager", "scheduler", "webhook-manager")
+        },
+        module="volcano.sh/volcano",
+        manifests=(Manifests("crd", "config/crd/volcano/bases"),),
     ),
     "kwok": Component(
         NEWEST,

@@ -37,22 +37,44 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def build() -> Path:
     """Writes both images to one archive for `ctr images import`, and returns its path."""
     blobs: dict[str, bytes] = {}
-    manifests = [_image(PAUSE_IMAGE, _pause_layer(), ["/pause"], blobs), _image(HOST_IMAGE, _host_layer(), [], blobs)]
+    manifests = [add_image(PAUSE_IMAGE, _pause_layer(), blobs, ["/pause"]), add_image(HOST_IMAGE, host_layer(), blobs)]
     archive = STATE / "images.tar"
-    with tarfile.open(archive, "w") as tar:
-        _add_file(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
-        _add_file(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": manifests}).encode())
-        for digest, content in blobs.items():
-            _add_file(tar, f"blobs/sha256/{digest}", content)
+    write_archive(archive, manifests, blobs)
     return archive
 
 
-def _image(name: str, layer: bytes, entrypoint: list[str], blobs: dict[str, bytes]) -> dict[str, object]:
+def write_archive(archive: Path, manifests: list[dict[str, object]], blobs: dict[str, bytes]) -> None:
+    """Writes images that `add_image` has added to `blobs` as one archive for `ctr images import`."""
+    with tarfile.open(archive, "w") as tar:
+        add_file(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+        add_file(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": manifests}).encode())
+        for digest, content in blobs.items():
+            add_file(tar, f"blobs/sha256/{digest}", content)
+
+
+def add_image(
+    name: str,
+    layer: bytes,
+    blobs: dict[str, bytes],
+    entrypoint: list[str] | None = None,
+    path: str = PATH,
+    user: str = "",
+) -> dict[str, object]:
+    """Adds an image of one layer to `blobs`; returns the descriptor of its manifest.
+
+    Args:
+        name: the image's name with its tag.
+        layer: the layer, an uncompressed tar archive.
+        blobs: contents by their SHA-256 digests; changed.
+        entrypoint: the command of its containers; default: none.
+        path: value of PATH.
+        user: the user that its processes run as; empty: root.
+    """
     diff_id = "sha256:" + hashlib.sha256(layer).hexdigest()
     configuration = {
         "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
-        "config": {"Entrypoint": entrypoint, "Env": [f"PATH={PATH}"]},
+        "config": {"Entrypoint": entrypoint or [], "Env": [f"PATH={path}"], "User": user},
         "rootfs": {"type": "layers", "diff_ids": [diff_id]},
     }
     config = _blob("application/vnd.oci.image.config.v1+json", json.dumps(configuration).encode(), blobs)
@@ -71,35 +93,38 @@ def _blob(media_type: str, content: bytes, blobs: dict[str, bytes]) -> dict[str,
 def _pause_layer() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        _add_file(tar, "pause", binary("pause", "pause").read_bytes(), mode=0o755)
+        add_file(tar, "pause", binary("pause", "pause").read_bytes(), mode=0o755)
     return buffer.getvalue()
 
 
-def _host_layer() -> bytes:
+def host_layer() -> bytes:
+    """Returns the layer into which a pod mounts the machine's programs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in DIRECTORIES:
-            _add_directory(tar, name, mode=0o1777 if name.endswith("tmp") else 0o755)
+            add_directory(tar, name, mode=0o1777 if name.endswith("tmp") else 0o755)
         for name in USR_LINKS:
             if Path("/", name).is_symlink():
                 _add_link(tar, name, f"usr/{name}")
         _add_link(tar, "var/run", "/run")
-        _add_file(tar, "etc/passwd", PASSWD.encode())
-        _add_file(tar, "etc/group", GROUP.encode())
-        _add_file(tar, "etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
+        add_file(tar, "etc/passwd", PASSWD.encode())
+        add_file(tar, "etc/group", GROUP.encode())
+        add_file(tar, "etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n")
         for name in FROM_HOST:
             if Path("/etc", name).exists():
                 tar.add(f"/etc/{name}", f"etc/{name}")
     return buffer.getvalue()
 
 
-def _add_file(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+def add_file(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    """Adds a file of root to an archive."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _add_directory(tar: tarfile.TarFile, name: str, mode: int) -> None:
+def add_directory(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    """Adds a directory of root to an archive."""
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode = tarfile.DIRTYPE, mode
     tar.addfile(entry)

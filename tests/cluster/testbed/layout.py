@@ -156,5 +156,5 @@ class Choice:
         """The components of this choice; kubernetes first, because its kubectl renders the others' manifests."""
         kueue = ("kueue",) if self.kueue else ()
         fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
-        # Only the scale tests start kwok; it is included so that no test has to compile it.
-        return (*fixed, *kueue, "kwok")
+        # Some tests start kwok or Volcano; both are included so that no test has to compile them.
+        return (*fixed, *kueue, "kwok", "volcano")

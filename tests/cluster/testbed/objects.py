@@ -6,8 +6,9 @@ Objects have kubectl's names: `pods`, `pod/x`, `jobsets`.
 from __future__ import annotations
 
 import json
+import time
 from functools import cached_property
-from http.client import GATEWAY_TIMEOUT, NOT_FOUND
+from http.client import CONFLICT, GATEWAY_TIMEOUT, NOT_FOUND, TOO_MANY_REQUESTS
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,7 +25,7 @@ _KINDS = {
 _KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
 _ATTEMPTS = 5
-"""Attempts to send an idempotent request that an overloaded API server did not complete in time."""
+"""Attempts to send a request that an overloaded API server did not complete in time."""
 _RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first: they would replace their pods
 
 
@@ -96,6 +97,14 @@ class Objects:
         kind, _, name = what.partition("/")
         self._request("DELETE", _path(kind, namespace, name))
 
+    def send(self, method: str, path: str, body: dict[str, Any]) -> None:
+        """Sends a request for which there is no other method, such as an eviction.
+
+        Raises:
+            TestbedError: the server refused the request.
+        """
+        self._request(method, path, body)
+
     def end_pods(self, namespace: str) -> None:
         """Deletes the workloads and pods in a namespace, without waiting for the deletion.
 
@@ -148,13 +157,23 @@ class Objects:
                     body=data,
                     headers={**headers, "Content-Type": "application/json"},
                     timeout=60.0,
+                    retries=False,  # urllib3 would hide that an attempt without a reply has deleted the object
                 )
             except HTTPError as error:
+                if attempt < _ATTEMPTS - 1:
+                    continue
                 raise TestbedError(f"{method} {path}: {error}") from error
-            if answer.status != GATEWAY_TIMEOUT or method == "POST" or attempt == _ATTEMPTS - 1:
+            # The second is etcd's "request timed out" or "leader changed".
+            timed_out = answer.status == GATEWAY_TIMEOUT or (answer.status == 500 and b"etcdserver: " in answer.data)
+            # After its start, a server rejects reads of custom resources until it has read them ("storage is
+            # (re)initializing"). The response states after how many seconds the client can send the request again.
+            starting = method == "GET" and answer.status == TOO_MANY_REQUESTS
+            if not (timed_out or starting) or attempt == _ATTEMPTS - 1:
                 break
-        if method == "DELETE" and attempt and answer.status == NOT_FOUND:
-            return b"{}"  # an earlier attempt has deleted it
+            if starting:
+                time.sleep(float(answer.headers.get("Retry-After", 1)))
+        if attempt and answer.status == {"DELETE": NOT_FOUND, "POST": CONFLICT}.get(method):
+            return b"{}"  # an earlier attempt has deleted or created it
         if answer.status >= 400:
             found = json.loads(answer.data)
             raise TestbedError(f"{method} {path}: Error from server ({found.get('reason')}): {found.get('message')}")

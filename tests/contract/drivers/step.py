@@ -19,7 +19,7 @@ _NOT_GIVEN: dict[str, Any] = {
     "log_ranks": "all",
     "num_nodes": -1,
     "on_interrupt": "suspend",
-    "packed": "",
+    "packed_code": "",
     "startup_timeout": 600,
     "task_config": None,
 }

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.conftest import cluster, namespace, runs, stage, testbed_choice
+from tests.cluster.conftest import cluster, namespace, runs, stage, testbed_choice, volcano
 from tests.cluster.runs import Runs, kubeconfig_of
 from tests.cluster.testbed.objects import Objects
 
-__all__ = ["cluster", "namespace", "runs", "stage", "testbed_choice"]  # the fixtures of tests/cluster
+__all__ = ["cluster", "namespace", "runs", "stage", "testbed_choice", "volcano"]  # the fixtures of tests/cluster
 _NAME = "pod-creator"
 _RBAC = "rbac.authorization.k8s.io"
 

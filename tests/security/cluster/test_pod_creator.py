@@ -13,8 +13,8 @@ import pytest
 
 from stepset.run_status import Phase
 from stepset.targets.metadata import VERDICT
-from tests.cluster.forged import forged_pods
-from tests.cluster.runs import Runs
+from tests.cluster.forged import WAITS, forged_pods
+from tests.cluster.runs import VOLCANO, Runs
 from tests.cluster.stage import Stage, missing_lines
 from tests.cluster.testbed.objects import Objects
 from tests.waiting import until
@@ -42,6 +42,7 @@ def status_of(runs: Runs, name: str = "run") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("runs", ["jobset", "trainjob", "job", "statefulset", VOLCANO], indirect=True)
 def test_forged_pods_change_nothing_that_any_command_shows(runs: Runs, stage: Stage, pod_creator: Objects) -> None:
     fields = stage.job("count_until('end')", COUNTS)
     handle, listener = runs.start(**fields)
@@ -52,13 +53,13 @@ def test_forged_pods_change_nothing_that_any_command_shows(runs: Runs, stage: St
         for pod in forged:
             pod_creator.create(pod, runs.namespace)
 
+        names = {pod["metadata"]["name"] for pod in forged} - {WAITS}
+
         def ended() -> bool:
             seen = pod_creator.get("pods", runs.namespace)["items"]
             # The Job's controller may delete a pod that claims the index of another one.
             return all(
-                pod["status"]["phase"] in ("Succeeded", "Failed")
-                for pod in seen
-                if pod["metadata"]["name"].startswith("forged-")
+                pod["status"]["phase"] in ("Succeeded", "Failed") for pod in seen if pod["metadata"]["name"] in names
             )
 
         assert until(ended, 180)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,10 +18,11 @@ import stepset
 from stepset import ClusterOptions, InfrastructureError, Phase
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.stop import release_pod
 from stepset.backends.kubernetes.submit.access_review import grant_of, missing_of, required_by
-from tests.cluster.remedies import Requester, installed_targets, remedy, succeeds_after_its_remedy
-from tests.cluster.runs import ACCOUNT, Runs, kubeconfig_of
+from tests.cluster.remedies import Requester, installed_targets, paste, remedy, succeeds_after_its_remedy
+from tests.cluster.runs import ACCOUNT, VOLCANO, Runs, kubeconfig_of, runs_in
 from tests.cluster.stage import Stage
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice
@@ -43,18 +45,17 @@ def cli(runs: Runs, *words: str, code: int = 0) -> str:
     return done.stderr if done.returncode == 3 else ""
 
 
-@pytest.mark.parametrize("runs", ["jobset", "trainjob", "statefulset", "job"], indirect=True)
-def test_a_submission_succeeds(runs: Runs, stage: Stage) -> None:
-    job = runs.job_file(**stage.job("count_until('end')", num_nodes=1))
-    words = ("run", job, "--target", runs.target, "--detach")
-    succeeds_after_its_remedy(requester(runs), lambda: cli(runs, *words), targets=[runs.target])
-
-
-@pytest.mark.parametrize("runs", ["volcano"], indirect=True)
-def test_the_remedy_grants_what_a_target_needs_that_is_not_installed(runs: Runs) -> None:
+def test_the_remedy_grants_what_a_target_needs_that_is_not_installed(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     """The server denies access before it checks whether it serves a kind, and reviews access to any kind."""
-    if "volcano" in installed_targets(runs.cluster):
+    if "volcano" in installed_targets(cluster):
         pytest.skip("this cluster has Volcano, whose absence is tested here")
+    with runs_in(cluster, namespace, tmp_path, "volcano") as runs:
+        _grants_what_volcano_needs(runs)
+
+
+def _grants_what_volcano_needs(runs: Runs) -> None:
     job = runs.job_file("pass")
 
     def attempt() -> str:
@@ -67,6 +68,13 @@ def test_the_remedy_grants_what_a_target_needs_that_is_not_installed(runs: Runs)
     with connect(str(runs.kubeconfig)) as connection:
         needed = required_by(grant_of(runs.job("pass"), "volcano", "cli"))
         assert connection.call(missing_of, connection.client, needed, runs.namespace) == []
+
+
+@pytest.mark.parametrize("runs", ["jobset", "trainjob", "statefulset", "job", VOLCANO], indirect=True)
+def test_a_submission_succeeds(runs: Runs, stage: Stage) -> None:
+    job = runs.job_file(**stage.job("count_until('end')", num_nodes=1))
+    words = ("run", job, "--target", runs.target, "--detach")
+    succeeds_after_its_remedy(requester(runs), lambda: cli(runs, *words), targets=[runs.target])
 
 
 @pytest.mark.parametrize("interface", ["stepset.run", "stepset.aio.run"])
@@ -87,8 +95,8 @@ def test_a_run_of_the_python_api_succeeds(runs: Runs, interface: str) -> None:
     succeeds_after_its_remedy(requester(runs), attempt, targets=["job"])
 
 
-@pytest.mark.parametrize("runs", ["statefulset"], indirect=True)
-def test_commands_that_find_runs_of_all_kinds_name_the_installed_ones(runs: Runs, stage: Stage) -> None:
+@pytest.mark.parametrize("runs", ["jobset"], indirect=True)
+def test_commands_that_find_runs_of_all_kinds_name_the_default_target(runs: Runs, stage: Stage) -> None:
     job = runs.job_file(**stage.job("count_until('end')", num_nodes=1))
     run = runs.cli("run", job, "--target", runs.target, "--name", "run", "--detach").stdout.strip()
     commands = [[run if word == "run" else word for word in line.split()] for line in READS]
@@ -98,7 +106,39 @@ def test_commands_that_find_runs_of_all_kinds_name_the_installed_ones(runs: Runs
         # The run still counts, so the wait takes too long.
         return "\n".join(filter(None, (cli(runs, *words, code=4 * (words[0] == "wait")) for words in commands)))
 
-    succeeds_after_its_remedy(requester(runs), attempt, targets=installed_targets(runs.cluster))
+    succeeds_after_its_remedy(requester(runs), attempt)
+
+
+def test_the_error_for_a_run_that_is_not_found_names_the_targets_whose_runs_are_hidden(runs: Runs) -> None:
+    """The account has the rights of `stepset rbac` for one target, and the run may have another one."""
+    others = [each for each in WORKLOADS if each in installed_targets(runs.cluster) and each != "jobset"]
+    hidden = [each for each in others if each != "job"]  # the Role for JobSets permits reading their Jobs
+    refused = runs.cli("status", "run")
+    assert refused.stderr == (
+        f"stepset: run 'run' is not in namespace {runs.namespace}, or was deleted, for example after it failed in a"
+        f" queue, or has a target whose runs this account may not read ({', '.join(hidden)}); list the runs of this"
+        " namespace to see their names\n"
+    )
+    requester(runs).take_rights()
+    more = f"; runs with the target {' or '.join(others)} need further permissions; have an administrator run: "
+    assert more in runs.cli("status", "run").stderr
+
+
+@pytest.mark.parametrize("runs", ["job", "jobset"], indirect=True)
+def test_the_handle_of_a_submitted_run_needs_permissions_for_its_target_only(runs: Runs) -> None:
+    target = None if runs.target == "jobset" else runs.target
+    options = ClusterOptions(kubeconfig=str(runs.kubeconfig), namespace=runs.namespace, target=target)
+    run = stepset.submit(runs.job("pass"), "kubernetes", cluster=options)
+
+    def attempt() -> str:
+        try:
+            run.status()
+        except InfrastructureError as error:
+            assert "further permissions" not in str(error)
+            return str(error)
+        return ""
+
+    succeeds_after_its_remedy(requester(runs), attempt, targets=[runs.target])
 
 
 @pytest.mark.parametrize("runs", ["statefulset"], indirect=True)
@@ -142,6 +182,22 @@ def test_a_reader_of_the_python_api_that_names_its_target_gets_that_target_only(
     succeeds_after_its_remedy(requester(runs), attempt, targets=["job"])
 
 
+def test_the_namespace_and_the_service_account_are_created_with_their_rights(runs: Runs, tmp_path: Path) -> None:
+    made = f"{runs.namespace}-made"
+    words = ["rbac", "--namespace", made, "--account", "trainer", "--create-namespace", "--create-service-account"]
+    command = shlex.join(["stepset", *words]) + " | kubectl apply -f -"
+    try:
+        paste(runs.cluster, command)
+        paste(runs.cluster, command)
+        path = tmp_path / "made.kubeconfig"
+        path.write_text(
+            yaml.safe_dump(kubeconfig_of(runs.cluster, runs.cluster.objects.token("trainer", made, 3600), made))
+        )
+        assert replace(runs, namespace=made, kubeconfig=path).cli("list").returncode == 0
+    finally:
+        runs.cluster.kubectl("delete", "namespace", made, "--wait=false")
+
+
 class TestRightsThatOnlySomeRunsNeed:
     """The account keeps its other rights, and gets the missing ones."""
 
@@ -157,6 +213,15 @@ class TestRightsThatOnlySomeRunsNeed:
         job = runs.job_file("pass", network={"policy": True})
         attempt = lambda: cli(runs, "run", job, "--detach")  # noqa: E731
         succeeds_after_its_remedy(requester(runs), attempt, "--network-policy", takes=["stepset-network-policy"])
+
+    @pytest.mark.parametrize("runs", ["jobset", "statefulset"], indirect=True)
+    def test_commands_beside_a_rank(self, runs: Runs, stage: Stage) -> None:
+        job = runs.job_file(**stage.job("count_until('end')"))
+        name = runs.cli("run", job, "--target", runs.target, "--detach").stdout.strip()
+        assert until(lambda: "[rank 1] line 0" in runs.cli("logs", name).stdout)
+        attempt = lambda: cli(runs, "exec", name, "--ranks", "1", "--", "true")  # noqa: E731
+        account, targets = requester(runs), [runs.target]
+        succeeds_after_its_remedy(account, attempt, "--with", "exec", targets=targets, takes=["stepset-exec"])
 
     def test_pods_of_lost_nodes(self, runs: Runs) -> None:
         spec = {**runs.cluster.pod_spec(["true"]), "nodeSelector": {"no": "such-node"}}
@@ -201,7 +266,7 @@ def test_names_that_are_numbers_in_yaml(cluster: Cluster, tmp_path: Path) -> Non
         path.write_text(yaml.safe_dump(kubeconfig_of(cluster, token, namespace)))
         runs = Runs(cluster, namespace, tmp_path, path)
         account = Requester(cluster, namespace, ("--account", f"{namespace}/1e3"), path)
-        succeeds_after_its_remedy(account, lambda: cli(runs, "list"), targets=installed_targets(cluster))
+        succeeds_after_its_remedy(account, lambda: cli(runs, "list"))
 
 
 def test_a_service_account_of_another_namespace(runs: Runs, tmp_path: Path) -> None:

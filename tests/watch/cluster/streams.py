@@ -13,6 +13,7 @@ from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.present.sentences import phase_words
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -75,7 +76,7 @@ def phases(name: str) -> list[str]:
     """The phases of a scenario's run with their reasons, each change once."""
     found: list[str] = []
     for status in statuses(name):
-        phase = status.phase.value + (f" ({status.reason})" if status.reason else "")
+        phase = phase_words(status.phase, status.reason)
         if not found or found[-1] != phase:
             found.append(phase)
     return found

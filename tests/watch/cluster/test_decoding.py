@@ -79,15 +79,16 @@ def test_variables_and_managed_fields_are_removed(name: str) -> None:
         assert SECRET not in words and "managedFields" not in words
 
 
-def test_the_deadline_in_volcanos_pod_template_is_kept() -> None:
+def test_volcanos_restarts_and_the_deadline_in_its_pod_template_are_kept() -> None:
     template = {"spec": {"activeDeadlineSeconds": 60, "containers": [{"name": "node", "env": []}]}}
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": {"name": "run", "uid": "u"},
-        "spec": {"tasks": [{"name": "node", "replicas": 2, "policies": [], "template": template}]},
+        "spec": {"maxRetry": 3, "tasks": [{"name": "node", "replicas": 2, "policies": [], "template": template}]},
     }
     cut: Any = decoded(Change("ADDED", job)).object
+    assert cut["spec"]["maxRetry"] == 3
     assert cut["spec"]["tasks"] == [
         {"name": "node", "replicas": 2, "policies": [], "template": {"spec": {"activeDeadlineSeconds": 60}}}
     ]

@@ -31,7 +31,7 @@ def events(*each: dict[str, Any]) -> Events:
 
 
 def lines(*each: dict[str, Any], **limits: float) -> tuple[str, ...]:
-    return events(*each).relevant_lines(**{"since": 0.0, "until": 4e9, **limits})
+    return events(*each).relevant_lines(**{"since": 0.0, "until": 4e9, "created": 0.0, **limits}, started={})
 
 
 class TestRelevantLines:
@@ -56,9 +56,14 @@ class TestRelevantLines:
                 event(2, "BackOff", "Back-off restarting failed container"),
                 event(3, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
                 event(4, "DefaultFailurePolicy", "applying RestartJobSet failure policy action"),
+                event(5, "PodGroupPending", "PodGroup ns:run unschedule,reason: 2/0 tasks in gang unschedulable"),
+                event(6, "Unschedulable", "0/0 tasks in gang unschedulable", involvedObject={"kind": "PodGroup"}),
             )
             == ()
         )
+
+    def test_contain_an_unschedulable_pod(self) -> None:
+        assert lines(event(1, "Unschedulable", "0/2 nodes")) == ("Unschedulable, pod run-node-0-1: 0/2 nodes",)
 
     def test_are_from_the_given_time_range(self) -> None:
         early, late = event(1, "Failed", "early"), event(50, "Failed", "late")
@@ -71,6 +76,44 @@ class TestRelevantLines:
         at = read_event(refused).last
         assert lines(refused, created=at + 5) == ()
         assert len(lines(refused, created=at - 5)) == 1
+
+    def test_omit_a_failed_mount_of_a_pod_that_started_later(self) -> None:
+        early, late = (event(number, "FailedMount", "no such ConfigMap") for number in (1, 9))
+        start = read_event(early).last + 2
+        both = events(early, late)
+        assert both.relevant_lines(0.0, 4e9, 0.0, started={"pod-1": start}) == (
+            "FailedMount, pod run-node-0-9: no such ConfigMap",
+        )
+        after = both.relevant_lines(0.0, 4e9, 0.0, started={"pod-9": start})
+        assert len(after) == 1, "a mount that failed after the start"
+        assert events(early).relevant_lines(0.0, 4e9, 0.0, started={"pod-1": start}) == ()
+
+    def test_contain_events_without_a_valid_time(self) -> None:
+        undated = event(1, "Failed", "x", firstTimestamp="soon", lastTimestamp="soon")
+        mount = event(2, "FailedMount", "y", firstTimestamp=None, lastTimestamp=None)
+        assert read_event(undated).last == read_event(mount).last == 0.0
+        assert len(lines(undated, mount)) == 2
+
+
+DUMP = (
+    '&errors.StatusError{ErrStatus:v1.Status{TypeMeta:v1.TypeMeta{Kind:"", APIVersion:""},'
+    ' ListMeta:v1.ListMeta{SelfLink:"", ResourceVersion:"", Continue:"", RemainingItemCount:(*int64)(nil)},'
+    ' Status:"Failure", Message:"pods \\"run-node-%d\\" is forbidden: exceeded quota", Reason:"Forbidden",'
+    " Details:(*v1.StatusDetails)(0x39bca719c060), Code:403}}"
+)
+"""How Volcano prints an error of the API server (volcano v1.10 pkg/controllers/job/job_controller_actions.go)."""
+
+
+def test_an_error_of_the_api_server_that_volcano_dumps_is_its_message() -> None:
+    one, two = (f"failed to create pod run-node-{index}, err: {DUMP % index}" for index in (0, 1))
+    shown = 'failed to create pod run-node-{0}, err: pods "run-node-{0}" is forbidden: exceeded quota'
+    found = read_event(event(1, "FailedCreate", f"Error creating pods: [{one} {two}]"))
+    assert found.message == f"Error creating pods: [{shown.format(0)} {shown.format(1)}]"
+    for cut in (200, 300, 360):
+        message = read_event(event(1, "FailedCreate", f"{one[:cut]}")).message
+        assert message.startswith("failed to create pod run-node-0, err: ")
+    assert message == 'failed to create pod run-node-0, err: pods "run-node-0" is forbidden: exceeded quota'
+    assert len(read_event(event(1, "FailedCreate", DUMP[:300] * 10_000)).message) <= 500
 
 
 class TestEvents:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase
+from stepset.watch.advice import ADVICE
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
-from tests.watch.cluster.streams import failure, final, seen, stream
+from tests.watch.cluster.streams import Object, failure, final, left, seen, stream
 
 Kind = FailureKind
 
@@ -19,8 +21,12 @@ Kind = FailureKind
 ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_fails": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: bad learning rate"),
     "jobset_runs_out_of_memory": (Kind.OUT_OF_MEMORY, "rank 1", "was killed by SIGKILL, out of memory."),
-    "jobset_is_killed": (Kind.INFRASTRUCTURE, "rank 1", "was killed by SIGKILL from outside the run."),
-    "jobset_exits_with_137": (Kind.INFRASTRUCTURE, "node 1", "exited with code 137 (SIGKILL), from outside the run."),
+    "jobset_is_killed": (Kind.INFRASTRUCTURE, "rank 1", "was killed by SIGKILL; who sent the signal is unknown."),
+    "jobset_exits_with_137": (
+        Kind.INFRASTRUCTURE,
+        "node 1",
+        "exited with code 137 (SIGKILL); who sent the signal is unknown.",
+    ),
     "jobset_without_the_agent_fails": (Kind.USER_ERROR, "node 1", "exited with code 1: KeyError: 'lr'"),
     "jobset_without_the_agent_crashes": (Kind.USER_ERROR, "node 1", "exited with code 139 (SIGSEGV)."),
     "jobset_uses_up_its_restarts": (Kind.USER_ERROR, "rank 1", "exited with code 1: ValueError: attempt 1"),
@@ -173,6 +179,22 @@ class TestEvents:
                 assert "backoff limit" not in line and "failure policy" not in line and "max" not in line, name
 
 
+def test_a_rank_without_its_peer_names_the_pod_that_had_succeeded() -> None:
+    index, changes = "batch.kubernetes.io/job-completion-index", []
+    for change in stream("jobset_fails_in_the_aftermath"):
+        each = dict(change.object)
+        if each["kind"] == "Pod" and each["status"]["phase"] == "Failed" and each["metadata"]["labels"][index] == "1":
+            each["status"] = {
+                **each["status"],
+                "phase": "Succeeded",
+                "containerStatuses": _ended(0, reason="Completed"),
+            }
+        changes.append(Change(change.verb, each))
+    found = status_of(seen(changes), Reports(), 0.0).failure
+    assert found is not None and found.rank == 0
+    assert re.search(r" exited with code 1(, \S+)? after rank 1 had exited with code 0: \w+Error: ", found.message)
+
+
 def _changed(name: str, **status: Any) -> Failure:
     """The failure of a scenario's run if its failed pods have another status."""
     changes = []
@@ -232,3 +254,153 @@ class TestEviction:
 
     def test_because_of_exceeded_limits_is_user_error(self) -> None:
         assert failure("evicted_by_its_node").kind is Kind.USER_ERROR
+
+
+FAILED_WITH = "Container node for pod ns/run-node-0-1-x2 failed with exit code {} matching FailJob rule at index {}"
+DISRUPTED = "Pod ns/run-node-0-1-phzw5 has condition DisruptionTarget matching FailJob rule at index 0"
+BACKOFF_LIMIT = "Job has reached the specified backoff limit"
+
+
+def _left_without_pods(name: str) -> list[Object]:
+    """The objects of a scenario's run after all of its pods were deleted; its events have expired."""
+    return [deepcopy(dict(each.object)) for each in left(name) if each.object["kind"] not in ("Pod", "Event")]
+
+
+def _first_read(objects: list[Object]) -> Failure:
+    """The failure that a process sees that has not followed the run."""
+    status = status_of(seen(Change("ADDED", each) for each in objects), Reports(), 0.0)
+    assert status.phase is Phase.FAILED and status.failure is not None
+    return status.failure
+
+
+def _reports(job: Object, message: str, at: str) -> None:
+    """Changes how a Job reports its failure."""
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": message}
+    job["status"]["conditions"] = [{**failed, "lastTransitionTime": at}]
+
+
+def _with_policy(message: str) -> Failure:
+    """The failure without pods if a rule of the pod failure policy has matched, with this message."""
+    (jobset, job) = _left_without_pods("jobset_leaves_too_large_a_result")
+    _reports(job, message, "2026-11-21T03:00:00Z")
+    return _first_read([jobset, job])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jobset_fails",
+        "jobset_uses_up_its_restarts",
+        "jobset_pod_is_deleted",
+        "jobset_runs_out_of_memory",
+        "elastic_nodes_fail_too_often",
+        "mpi_rank_fails",
+        "job_fails",
+        "trainjob_fails",
+    ],
+)
+class TestUnknownCause:
+    """An error of the training code and a deleted pod leave the same message of the Job."""
+
+    def test_is_stated_with_the_message_of_the_controller(self, name: str) -> None:
+        found = _first_read(_left_without_pods(name))
+        assert found.kind is Kind.LOST
+        kind = {"job_fails": "Job", "trainjob_fails": "TrainJob"}.get(name, "JobSet")
+        assert found.message == (
+            f"{kind} run failed, and its failed pods no longer exist; the cause is unknown, and the controller reports:"
+            f" {BACKOFF_LIMIT}"
+        )
+        assert (found.rank, found.pod, found.exit_code) == (None, "", None)
+
+    def test_is_not_attributed_to_the_cluster(self, name: str) -> None:
+        advice = _first_read(_left_without_pods(name)).advice
+        assert "not the cause" not in advice
+        assert "log storage" in advice and "--detach" in advice
+
+
+class TestKindThatTheJobStates:
+    def test_is_rejected_for_the_agents_exit_code(self) -> None:
+        found = _first_read(_left_without_pods("jobset_leaves_too_large_a_result"))
+        assert (found.kind, found.exit_code, found.advice) == (Kind.REJECTED, 72, ADVICE[Kind.REJECTED])
+        assert found.pod.startswith("run-node-0-0-")
+        assert found.message.startswith(
+            "JobSet run failed, and its failed pods no longer exist: Container node for pod"
+        )
+
+    def test_is_user_error_for_a_final_exit_code(self) -> None:
+        message = FAILED_WITH.format(3, 2)
+        found = _with_policy(message)
+        assert (found.kind, found.pod, found.exit_code) == (Kind.USER_ERROR, "run-node-0-1-x2", 3)
+        assert found.message.endswith(f": {message}")
+        assert "log storage" in found.advice and "fix the training code" in found.advice
+
+    def test_is_infrastructure_for_a_disruption(self) -> None:
+        found = _with_policy(DISRUPTED)
+        assert (found.kind, found.pod) == (Kind.INFRASTRUCTURE, "run-node-0-1-phzw5")
+        assert found.advice == ADVICE[Kind.INFRASTRUCTURE]
+
+    def test_is_that_of_the_job_that_failed_first(self) -> None:
+        """The launcher of MPI fails because a node was lost."""
+        (jobset, launcher) = _left_without_pods("mpi_rank_fails")
+        node = deepcopy(launcher)
+        node["metadata"].update(name="run-node-0", uid="uid of run-node-0")
+        _reports(node, DISRUPTED, "2020-01-01T00:00:00Z")
+        assert _first_read([jobset, launcher, node]).kind is Kind.INFRASTRUCTURE
+        _reports(node, DISRUPTED, "2030-01-01T00:00:00Z")
+        assert _first_read([jobset, launcher, node]).kind is Kind.LOST
+
+
+def test_a_pod_that_was_stopped_is_not_the_cause_if_another_pod_no_longer_exists() -> None:
+    """Rank 1 failed and its pod was deleted, while the pod of rank 0, which the Job has stopped, still ends."""
+    rank = "batch.kubernetes.io/job-completion-index"
+
+    def of_rank(change: Change, number: str) -> bool:
+        labels = change.object["metadata"].get("labels", {})
+        return change.object["kind"] == "Pod" and bool(labels.get(rank) == number)
+
+    ending = [
+        each
+        for each in stream("jobset_fails")
+        if of_rank(each, "0") and each.object["metadata"].get("deletionTimestamp")
+    ]
+    assert ending
+    found = _first_read([*_left_without_pods("jobset_fails"), dict(ending[0].object)])
+    assert found.kind is Kind.LOST
+    assert "the cause is unknown" in found.message
+
+
+def test_of_two_deletions_in_the_same_second_the_first_is_the_cause() -> None:
+    """A user deletes the pod of rank 1, and the Job deletes the other pod in the same second."""
+    same = {"deletionTimestamp": "2026-11-21T04:12:36Z"}
+
+    def in_the_same_second(change: Change) -> Change:
+        meta = change.object["metadata"]
+        meta = meta | same if meta.get("deletionGracePeriodSeconds") == 60 else meta
+        return Change(change.verb, {**change.object, "metadata": meta})
+
+    found = status_of(seen(map(in_the_same_second, stream("jobset_pod_is_deleted"))), Reports(), 0.0).failure
+    assert found is not None
+    assert (found.rank, found.aftermath) == (1, ("rank 0",))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("jobset_runs_out_of_memory", -1), ("jobset_uses_up_its_restarts", 0)], ids=["now", "earlier"]
+)
+def test_a_mount_that_succeeded_before_the_failure_is_not_shown(name: str, number: int) -> None:
+    changes = stream(name)
+    about = [change.object["metadata"] for change in changes if change.object["kind"] == "Pod"][number]
+    mount = {
+        "kind": "Event",
+        "metadata": {"uid": "m", "name": "m", "namespace": "ns"},
+        "involvedObject": {"kind": "Pod", "name": about["name"], "uid": about["uid"]},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'configmap "run-code" not found',
+        "firstTimestamp": about["creationTimestamp"],
+        "lastTimestamp": about["creationTimestamp"],
+    }
+    found = status_of(seen([Change("ADDED", mount), *changes]), Reports(), 0.0).failure
+    assert found is not None and not [line for line in found.events if "FailedMount" in line]
+    late = {**mount, "lastTimestamp": "2026-11-21T23:00:00Z"}
+    found = status_of(seen([Change("ADDED", late), *changes]), Reports(), 0.0).failure
+    assert found is not None and [line for line in found.events if "FailedMount" in line]

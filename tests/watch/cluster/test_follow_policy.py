@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.run_status import Failure, FailureKind, Phase, RunStatus
+from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
+from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
@@ -28,7 +29,7 @@ def test_a_run_that_does_not_start_fails_after_the_startup_limit() -> None:
     policy = FollowPolicy(Timeouts(None, 60))
     assert status_after(policy, (PENDING, 0), (PENDING, 59)).phase is Phase.PENDING
     status = status_after(policy, (PENDING, 60))
-    assert (status.phase, status.reason, policy.gave_up) == (Phase.FAILED, "", True)
+    assert (status.phase, status.reason, policy.gave_up) == (Phase.FAILED, "Infrastructure", True)
     assert status.failure is not None
     assert "still Pending (Starting); gave up after 60 s without all pods running" in status.failure.message
 
@@ -56,6 +57,22 @@ def test_time_in_a_queue_does_not_count_as_startup() -> None:
     assert status.failure is not None
     assert status.failure.kind is FailureKind.UNSCHEDULABLE
     assert status.failure.message.endswith("gave up after 100 s in the queue")
+
+
+def test_a_run_for_which_kueue_creates_no_workload_has_the_startup_limit() -> None:
+    policy, objects = FollowPolicy(Timeouts(None, 60)), RunObjects("run")
+    objects.unqueued = Unqueued(True, unread=("PriorityClass high",))
+    for clock in (0, 59):
+        assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, clock, 0.0).phase is Phase.PENDING
+    failure = policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 60, 0.0).failure
+    assert failure is not None and failure.message.endswith("gave up after 60 s without all pods running")
+    policy = FollowPolicy(Timeouts(30, None))
+    assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 0, 0.0).phase is Phase.PENDING
+    failure = policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 30, 0.0).failure
+    assert failure is not None and failure.message.endswith("gave up after 30 s in the queue")
+    policy, objects.unqueued = FollowPolicy(Timeouts(None, 60)), Unqueued(False)
+    for clock in (0, 500):
+        assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, clock, 0.0).phase is Phase.PENDING
 
 
 def test_each_restart_has_its_own_limit_and_a_running_run_has_none() -> None:
@@ -90,6 +107,78 @@ def test_a_run_without_output_has_a_note_until_it_prints() -> None:
     assert status_after(FollowPolicy(Timeouts()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
 
 
+HANGS = RUNNING.with_(
+    started=900.0,
+    ranks=tuple(
+        RankStatus(f"rank {rank}", rank, "pod", state="Running", last_line_at=at)
+        for rank, at in enumerate([970.0, 930.0])
+    ),
+)
+LATE = RUNNING.with_(
+    phase=Phase.FAILED,
+    failure=Failure(FailureKind.DEADLINE_EXCEEDED, "the run took longer than its deadline of 2m.", "Set a longer one."),
+)
+
+
+def test_a_failure_after_a_deadline_states_when_the_ranks_printed_their_last_lines() -> None:
+    policy = FollowPolicy(Timeouts())
+    assert policy.explained(LATE) == LATE
+    status_after(policy, (HANGS, 0))
+    failure = policy.explained(LATE).failure
+    assert failure is not None
+    assert failure.message == (
+        "the run took longer than its deadline of 2m; no running rank had printed a line for 30 s; rank 1 printed its"
+        " last line 1m10s before."
+    )
+    assert failure.advice.startswith(
+        "The training may hang: in the next run, call faulthandler.dump_traceback_later(600,"
+    )
+    assert "(the time must be longer than a step, and shorter than the deadline)" in failure.advice
+    other = RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.USER_ERROR, "rank 1 failed.", ""))
+    assert policy.explained(other) == other
+
+
+def test_ranks_of_a_silent_server_or_an_attempt_that_is_over_do_not_hang() -> None:
+    policy = FollowPolicy(Timeouts())
+    for status, silent in ((HANGS, 11), (HANGS.with_(phase=Phase.RESTARTING), 0)):
+        status_after(policy, (HANGS, 0))
+        status_after(policy, (status, 1), silent=silent)
+        assert policy.explained(LATE) == LATE
+
+
+def test_ranks_whose_lines_are_not_read_do_not_seem_to_hang() -> None:
+    policy = FollowPolicy(Timeouts(), frozenset({"rank 0"}))
+    status_after(policy, (HANGS, 0))
+    failure = policy.explained(LATE).failure
+    assert failure is not None and "rank 1" not in failure.message
+
+
+def test_lines_that_ranks_print_when_they_are_stopped_do_not_end_a_hang() -> None:
+    policy, prints = FollowPolicy(Timeouts()), HANGS.with_(ranks=())
+    status_after(policy, (HANGS, 0))
+    stopped = next(
+        found
+        for n in range(len(stream("job_takes_too_long")))
+        if _stopping(found := seen(stream("job_takes_too_long")[:n]))
+    )
+    policy.status_to_report(prints, HANGS, stopped, 1001.0, 1.0, 0.0)
+    assert policy.explained(LATE) != LATE
+    policy.status_to_report(prints, HANGS, RunObjects("run"), 1001.0, 1.0, 0.0)
+    assert policy.explained(LATE) == LATE
+
+
+def _stopping(objects: RunObjects) -> bool:
+    return any(pod.deletion_requested is not None for pod in objects.pods)
+
+
+def test_the_note_about_a_run_without_output_names_the_ranks_whose_last_lines_are_older() -> None:
+    policy = FollowPolicy(Timeouts(quiet=60))
+    (note,) = status_after(policy, (HANGS, 0), (HANGS, 60)).notes
+    assert note.startswith(
+        "no rank has printed a line for 60 s; rank 1 printed its last line earlier than the others; if the run hangs"
+    )
+
+
 class TestPermanentTrouble:
     """Callers that own the run give up before the time limit."""
 
@@ -110,8 +199,10 @@ class TestPermanentTrouble:
             ("image_is_roots", "container has runAsNonRoot and image will run as root"),
         ],
     )
-    def test_that_cannot_be_fixed_fails_the_run_at_once(self, name: str, message: str) -> None:
-        failure = self.status_of_recorded(name, Timeouts(None, None), 0).failure
+    def test_that_cannot_be_fixed_fails_the_run_after_five_seconds(self, name: str, message: str) -> None:
+        """The pod may belong to another user, and is then deleted by the controller of the Job."""
+        assert self.status_of_recorded(name, Timeouts(None, None), 0, 4.9).phase is Phase.PENDING
+        failure = self.status_of_recorded(name, Timeouts(None, None), 0, 5).failure
         assert failure is not None
         assert message in failure.message and failure.message.endswith("; waiting cannot resolve this")
 
@@ -123,6 +214,7 @@ class TestPermanentTrouble:
             ("claim_missing", 'persistentvolumeclaim "nowhere" not found'),
             ("service_account_missing", 'serviceaccount "nowhere" not found'),
             ("pods_refused_by_policy", "violates PodSecurity"),
+            ("queue_missing", "LocalQueue nowhere doesn't exist; create LocalQueue nowhere"),
         ],
     )
     def test_that_a_user_can_fix_fails_the_run_after_two_minutes(self, name: str, message: str) -> None:
@@ -133,7 +225,16 @@ class TestPermanentTrouble:
         assert failure.message.endswith("; gave up after 120 s in which the problem was not fixed")
 
     def test_that_a_user_can_fix_does_not_fail_a_run_without_a_startup_limit(self) -> None:
-        assert self.status_of_recorded("key_missing", Timeouts(None, None), 0, 5000).phase is Phase.PENDING
+        for name in ("key_missing", "queue_missing"):
+            assert self.status_of_recorded(name, Timeouts(None, None), 0, 5000).phase is Phase.PENDING
+
+    def test_in_a_queue_is_limited_even_if_the_wait_for_admission_is_not(self) -> None:
+        assert self.status_of_recorded("queue_missing", Timeouts(5000), 0, 120).phase is Phase.FAILED
+
+    def test_of_a_run_that_was_evicted_is_not_limited(self) -> None:
+        status = self.status_of_recorded("sent_back_into_the_queue", Timeouts(), 0, 5000)
+        assert status.phase is Phase.PENDING
+        assert status.waiting is not None and status.waiting.inadmissible
 
     def test_counts_from_its_first_observation(self) -> None:
         policy, objects = FollowPolicy(Timeouts()), seen(stream("key_missing"))
@@ -143,11 +244,18 @@ class TestPermanentTrouble:
             last = policy.status_to_report(status, last, known, 0.0, clock, 0.0)
         assert last.phase is Phase.PENDING
 
-    @pytest.mark.parametrize("name", ["no_image", "no_room", "statefulset_exceeds_a_quota", "queue_missing"])
+    def test_of_another_kind_has_its_own_limit(self) -> None:
+        policy, fixable, final = FollowPolicy(Timeouts()), seen(stream("key_missing")), seen(stream("image_misspelt"))
+        for objects, clock in ((fixable, 0.0), (fixable, 100.0), (final, 101.0), (final, 105.9)):
+            status = status_of(objects, Reports(), 0.0)
+            assert policy.status_to_report(status, status, objects, 0.0, clock, 0.0).phase is Phase.PENDING, clock
+        assert policy.status_to_report(status, status, final, 0.0, 106.0, 0.0).phase is Phase.FAILED
+
+    @pytest.mark.parametrize("name", ["no_image", "no_room", "statefulset_exceeds_a_quota"])
     def test_excludes_problems_that_may_resolve_themselves(self, name: str) -> None:
         assert self.status_of_recorded(name, Timeouts(None, None), 0, 5000).phase is not Phase.FAILED
 
-    @pytest.mark.parametrize("name", ["image_misspelt", "key_missing"])
+    @pytest.mark.parametrize("name", ["image_misspelt", "key_missing", "queue_missing"])
     def test_does_not_fail_a_run_that_is_only_read(self, name: str) -> None:
         assert self.status_of_recorded(name, READ_ONLY, 0, 5000).phase is Phase.PENDING
 

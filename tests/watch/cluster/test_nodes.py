@@ -80,6 +80,20 @@ class TestAfterTheRestart:
         assert (found.phase, found.attempt) == (Phase.SUCCEEDED, 1)
         assert " was lost with its node: Taint manager" in found.notes[0]
 
+    def test_a_note_blames_the_lost_node_although_no_controller_recorded_a_reason(self) -> None:
+        """For example, a user has deleted the pod of the lost node. Both pods are deleted in the same second."""
+        objects = seen(map(_without_reason, stream("node_lost")))
+        (note,) = status(objects, 4e9).notes
+        assert note == "restart 1: rank 1 (pod run-node-0-1-phzw5 on node-a) was lost with its node."
+
+
+def _without_reason(change: Change) -> Change:
+    """A change without the reason that the taint manager has recorded, and without its events."""
+    each: dict[str, Any] = dict(change.object)
+    known = each.get("status", {}).get("conditions", [])
+    kept = [row for row in known if row["type"] != "DisruptionTarget"]
+    return Change(change.verb, {**each, "status": {**each["status"], "conditions": kept}}) if known else change
+
 
 def test_a_pod_within_its_grace_period_is_not_lost() -> None:
     objects = RunObjects("run")

@@ -102,6 +102,53 @@ class TestObjectsOfARun:
         assert kinds == {"JobSet": "run", "Job": "run", "Pod": "run", "Event": ""}
 
 
+class TestDeletedPods:
+    """The API server's times have a resolution of one second."""
+
+    SECOND = "2026-11-21T03:34:36Z"
+
+    def running(self) -> tuple[RunObjects, Object, Object]:
+        """A run with two running pods, and these pods."""
+        objects = until("jobset_fails", Phase.RUNNING)
+        first = {c.object["metadata"]["name"]: c.object for c in stream("jobset_fails") if _is_running(c.object)}
+        zero, one = (dict(first[pod.name]) for pod in objects.pods)
+        return objects, zero, one
+
+    def delete(self, objects: RunObjects, pod: Object, **status: Any) -> None:
+        changed = with_metadata(pod, deletionTimestamp=self.SECOND)
+        objects.see(Change("MODIFIED", {**changed, "status": {**pod["status"], **status}}))
+
+    def test_of_an_earlier_attempt_keep_the_order_of_the_requests(self) -> None:
+        """JobSet raises its restart counter before it deletes the pods."""
+        objects, zero, one = self.running()
+        self.delete(objects, one)
+        objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"restarts": 1}}))
+        assert objects.attempt == 1
+        self.delete(objects, zero)
+        for pod in (zero, one):
+            self.delete(objects, pod, conditions=[{"type": "Ready", "status": "False"}])
+        at = {pod.index: pod.deletion_requested for pod in objects.earlier(0)}
+        assert at[0] is not None and at[1] is not None and 0 < at[0] - at[1] < 0.1
+
+    def test_that_had_ended_before_keep_their_end(self) -> None:
+        objects = until("jobset_fails", Phase.FAILED)
+        failed = next(pod for pod in objects.pods if pod.end is not None and pod.deletion_requested is None)
+        objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"restarts": 1}}))
+        (*_, last) = [dict(c.object) for c in stream("jobset_fails") if c.object["metadata"]["name"] == failed.name]
+        self.delete(objects, last)
+        (kept,) = [pod for pod in objects.earlier(0) if pod.uid == failed.uid]
+        assert (kept.end, kept.deletion_requested) == (failed.end, None)
+        assert kept.due is not None, "the pod's other changes are kept"
+
+    def test_in_the_second_in_which_a_suspension_ended_belong_to_it(self) -> None:
+        objects, zero, one = self.running()
+        self.delete(objects, zero)
+        self.delete(objects, one)
+        resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": self.SECOND}
+        objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"conditions": [resumed]}}))
+        assert (objects.pods, objects.predecessors()) == ([], [])
+
+
 class TestDeletedWorkload:
     def test_before_the_end_means_cancelled(self) -> None:
         objects = until("jobset_succeeds", Phase.RUNNING)
@@ -202,8 +249,10 @@ class TestAttempts:
     def test_of_a_long_run_are_kept_in_bounded_memory(self) -> None:
         (pod, *_), objects = [c.object for c in stream("jobset_fails") if _has_failed(c.object)], RunObjects("run")
         (job, *_) = [dict(c.object) for c in stream("jobset_fails") if c.object["kind"] == "Job"]
+        row = {"name": "node", "replicas": 1, "template": {"spec": {"parallelism": 40}}}
         for attempt in range(200):
-            objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"restarts": attempt}}))
+            of_40_pods = {"spec": {"replicatedJobs": [row]}, "status": {"restarts": attempt}}
+            objects.see(Change("MODIFIED", {**workload("jobset_fails"), **of_40_pods}))
             marks = {**job["metadata"]["labels"], "jobset.sigs.k8s.io/restart-attempt": str(attempt)}
             objects.see(Change("MODIFIED", with_metadata(job, labels=marks)))
             for index in range(40):
@@ -241,6 +290,11 @@ def _has_ended(each: Any) -> bool:
 def _of_attempt(each: Any, attempt: str) -> bool:
     labels = each["metadata"].get("labels", {})
     return each["kind"] in ("Pod", "Job") and labels.get("jobset.sigs.k8s.io/restart-attempt") == attempt
+
+
+def _is_running(each: Any) -> bool:
+    running = each["kind"] == "Pod" and each["status"]["phase"] == "Running" and "terminated" not in json.dumps(each)
+    return running and "deletionTimestamp" not in each["metadata"]
 
 
 def _has_failed(each: Any) -> bool:

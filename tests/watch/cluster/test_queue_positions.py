@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.kueue import read_positions
+from stepset.watch.cluster.decoding import decode_event
+from stepset.watch.cluster.kueue.workload import read_kueue_workload, read_positions
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
@@ -90,3 +92,45 @@ def test_an_admitted_run_has_no_position() -> None:
     assert (objects.queued, objects.position) == (None, None)
     objects.see(workload("MODIFIED", QuotaReserved="False", Admitted="False"))
     assert objects.queued is not None and objects.position is None, "the position after an eviction is unknown"
+
+
+def pod_set(count: Any, **requests: Any) -> dict[str, Any]:
+    return {"count": count, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": requests}}]}}}
+
+
+def requested(*pod_sets: Any) -> dict[str, str]:
+    spec = {"queueName": "team", "podSets": list(pod_sets)}
+    return dict(read_kueue_workload({"metadata": {"uid": "w"}, "spec": spec}).requests)
+
+
+def test_a_waiting_run_states_what_all_its_pods_request() -> None:
+    nodes = pod_set(4, **{"cpu": "1500m", "memory": "16Gi", "nvidia.com/gpu": 8})
+    assert requested(nodes, pod_set(1, cpu="500m")) == {"cpu": "6500m", "memory": "64Gi", "nvidia.com/gpu": "32"}
+    objects = run(QuotaReserved="False")
+    change = workload("MODIFIED", QuotaReserved="False")
+    line = json.dumps(
+        {"type": "MODIFIED", "object": {**change.object, "spec": {"queueName": "team", "podSets": [nodes]}}}
+    )
+    objects.see(Change("MODIFIED", decode_event(line.encode())["object"]))
+    objects.position = 3
+    trouble = status_of(objects, Reports(), 0.0).trouble
+    assert trouble is not None and trouble.message == (
+        "the run waits in queue team at position 3; it requests cpu 6, memory 64Gi, nvidia.com/gpu 32"
+    )
+
+
+@given(JSON)
+def test_invalid_requests_are_ignored(value: Any) -> None:
+    assert isinstance(requested(value), dict)
+    assert isinstance(requested({"count": value, "template": {"spec": value}}), dict)
+    assert isinstance(requested(pod_set(1, cpu=value)), dict)
+
+
+def test_negative_requests_are_ignored() -> None:
+    assert requested(pod_set(1, cpu="-1e99999999")) == requested(pod_set(-1, cpu="1")) == {}
+
+
+def test_an_admitted_workload_requests_nothing_more() -> None:
+    admitted = [{"type": "Admitted", "status": "True"}]
+    data = {"spec": {"podSets": [pod_set(1, cpu="1")]}, "status": {"conditions": admitted}}
+    assert read_kueue_workload(data).requests == {}

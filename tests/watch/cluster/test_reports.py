@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from stepset.run_status import Progress, RankStatus, RunStatus
+import pytest
+
+from stepset.run_status import Progress, ProgressPoint, RankStatus, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
@@ -70,6 +72,20 @@ class TestRanks:
         log(reports, uid(objects, 1), "[rank 2] [rank2]: ValueError: x")
         assert row(status_of(objects, reports, 0.0), "rank 2").last_line == "ValueError: x"
 
+    def test_have_the_times_of_their_last_lines(self) -> None:
+        objects, reports = running(), Reports()
+        splitter = Splitter("node 1")
+        for at, line in (
+            (10.0, "[rank 2] epoch 1"),
+            (20.0, '[rank 3] {"stepset": {"step": 1}}'),
+            (30.0, "[rank 2~] 7/9"),
+        ):
+            batch = splitter.feed(f"{line}\n".encode())
+            batch.at = at
+            reports.see(uid(objects, 1), batch)
+        status = status_of(objects, reports, 0.0)
+        assert [row(status, f"rank {rank}").last_line_at for rank in range(4)] == [None, None, 30.0, 20.0]
+
     def test_that_were_not_planned_replace_the_row_of_their_pod(self) -> None:
         """Ranks of an elastic world, or of a launcher in the user's command."""
         objects, reports = running("jobset_without_the_agent_fails"), Reports()
@@ -106,6 +122,17 @@ class TestRanks:
         found = row(status_of(objects, reports, 0.0), "rank 0")
         assert (found.state, found.restarts, found.exit_code) == ("Running", 1, None)
 
+    @pytest.mark.parametrize("joined", [None, 2])
+    def test_that_all_ended_alone_are_noted_once_the_run_has_succeeded(self, joined: int | None) -> None:
+        objects, reports = seen(stream("jobset_succeeds")), Reports()
+        for rank in range(4):
+            end = event("exited", rank=rank, exit_code=0, **({} if rank == joined else {"alone": 1}))
+            log(reports, uid(objects, rank // 2), event("started", rank=rank), end)
+        notes = status_of(objects, reports, 0.0).notes
+        assert any("no rank joined a process group: each of the 4 ranks ran alone" in note for note in notes) == (
+            joined is None
+        )
+
 
 class TestProgressAndResult:
     def test_progress_is_the_last_report(self) -> None:
@@ -113,6 +140,25 @@ class TestProgressAndResult:
         log(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 3, "metrics": {"loss": 0.5}}}')
         log(reports, uid(objects, 0), '[rank 0] {"stepset": {"step": 4}}')
         assert status_of(objects, reports, 0.0).progress == Progress(step=4, metrics={"loss": 0.5})
+
+    def test_each_report_is_a_point_with_the_time_of_its_line(self) -> None:
+        objects, reports = running(), Reports()
+        for step in (1, 2):
+            batch = Splitter("node-0").feed(b'[rank 0] {"stepset": {"step": %d}}\n' % step)
+            batch.at = 100.0 + step
+            reports.see(uid(objects, 0), batch)
+        assert reports.points == tuple(ProgressPoint(100.0 + step, Progress(step)) for step in (1, 2))
+
+    def test_each_report_is_returned_once_with_the_values_of_earlier_ones(self) -> None:
+        objects, reports = running(), Reports()
+        report = '{{"stepset": {{"step": {}}}}}'.format
+        log(reports, uid(objects, 0), '{"stepset": {"metrics": {"loss": 0.5}}}', report(1), report(2))
+        assert reports.take_recent() == [Progress(step, metrics={"loss": 0.5}) for step in (None, 1, 2)]
+        assert reports.take_recent() == []
+        log(reports, uid(objects, 0), *map(report, range(1, 10_001)))
+        many = [progress.step for progress in reports.take_recent()]
+        assert len(many) <= 20
+        assert (many[0], many[-1]) == (1, 10_000)
 
     def test_the_result_is_the_pods_termination_message(self) -> None:
         objects, reports = seen(stream("jobset_succeeds")), Reports()
@@ -162,6 +208,23 @@ class TestFailures:
         found = status_of(objects, reports, 0.0).failure
         assert found is not None
         assert (found.error, found.tail) == ("ValueError: from the log", ("Traceback", "ValueError: from the log"))
+
+    def test_have_the_frame_of_the_log_above_the_last_lines(self) -> None:
+        objects, reports = seen(_without_messages(stream("jobset_fails"))), Reports()
+        library = ('  File "/usr/lib/python3/dist-packages/torch/nn/module.py", line 7, in call', "    call()") * 12
+        rows = (
+            "Traceback (most recent call last):",
+            '  File "train.py", line 3, in fit',
+            "    step(" + "x" * 999,
+            *library,
+        )
+        lines = (f"[rank 1] {row}" for row in (*rows, "ValueError: bad"))
+        exited = event("exited", rank=1, exit_code=1, at=1.0)
+        log(reports, uid(objects, 1), event("started", rank=1), *lines, exited)
+        found = status_of(objects, reports, 0.0).failure
+        assert found is not None
+        assert found.frame == "train.py, line 3, in fit", "a long source line is not kept"
+        assert found.tail == (*library[-19:], "ValueError: bad")
 
     def test_of_a_rank_in_a_successful_run_are_ignored(self) -> None:
         objects, reports = seen(stream("jobset_succeeds")), Reports()

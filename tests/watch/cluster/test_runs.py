@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from copy import deepcopy
 from itertools import groupby
@@ -15,7 +16,8 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of, success_confirmed
-from tests.watch.cluster.streams import failure, final, phases, seen, statuses, stream
+from stepset.watch.present.sentences import last_restart
+from tests.watch.cluster.streams import failure, final, left, phases, seen, statuses, stream
 
 GOOD = ["Pending (Starting)", "Running", "Succeeded"]
 BAD = ["Pending (Starting)", "Running", "Failed"]
@@ -182,6 +184,57 @@ class TestRestarts:
     def test_have_the_clusters_reason(self, name: str, why: str) -> None:
         assert final(name).notes[0].endswith(why)
 
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            (
+                "jobset_is_evicted_and_starts_again",
+                r"on node-b\) was ended by the cluster: most likely an eviction, for example to drain its node; .*",
+            ),
+            ("preempted", r"on node-a\) was preempted: Preempted by pod \S+ on node node-a"),
+            ("node_lost", r"on node-a\) was lost with its node: Marking for deletion Pod \S+"),
+            (
+                "jobset_starts_again_and_succeeds",
+                r"on node-b\) failed: its exit code and its output no longer exist; .*",
+            ),
+            ("trainjob_starts_again_and_succeeds", r"on node-a\) failed: its exit code .*"),
+        ],
+    )
+    def test_that_no_process_followed_are_explained_by_the_events(self, name: str, why: str) -> None:
+        """The events about the pods and Jobs of an attempt exist longer than these pods and Jobs."""
+        status = status_of(seen(left(name)), Reports(), 0.0)
+        pod = re.escape(final(name).notes[0].partition("(pod ")[2].partition(" ")[0])
+        assert re.fullmatch(rf"restart 1: rank 1 \(pod {pod} {why}", last_restart(status)), status.notes
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            (
+                "preempted",
+                r"rank 1 \(pod \S+\) was ended by the cluster: an eviction, a preemption or the drain of its node",
+            ),
+            ("node_lost", r"rank 1 \(pod \S+\) was lost with its node: Node is not ready"),
+            (
+                "jobset_starts_again_and_succeeds",
+                "a pod of Job run-node-0 failed or was deleted, and it no longer exists",
+            ),
+        ],
+    )
+    def test_are_explained_in_part_if_only_warnings_are_read(self, name: str, why: str) -> None:
+        warnings = [change for change in left(name) if change.object.get("type") != "Normal"]
+        assert re.fullmatch(f"restart 1: {why}", last_restart(status_of(seen(warnings), Reports(), 0.0)))
+
+    @pytest.mark.parametrize("field", ["created", "name"])
+    def test_are_not_explained_by_the_events_of_another_run(self, field: str) -> None:
+        """A deleted run may have had the same name. The name of another run may begin with the name of this run."""
+        changes = left("preempted")
+        if field == "created":
+            meta = {**changes[0].object["metadata"], "creationTimestamp": "2026-11-21T04:20:00Z"}
+            changes[0] = Change("ADDED", {**changes[0].object, "metadata": meta})
+        else:
+            changes = [_renamed(change) if change.object["kind"] == "Event" else change for change in changes]
+        assert last_restart(status_of(seen(changes), Reports(), 0.0)) == ""
+
     def test_are_counted_in_the_failure(self) -> None:
         assert (failure("jobset_uses_up_its_restarts").restarts, final("jobset_uses_up_its_restarts").attempt) == (1, 1)
 
@@ -208,6 +261,13 @@ class TestRestarts:
         notes = {note for status in statuses("jobset_fails") for note in status.notes}
         assert len(notes) == 1
         assert notes.pop().endswith("ValueError: bad learning rate; the other pods are being stopped")
+
+
+def _renamed(change: Change) -> Change:
+    """Returns the event with the name of an object of the run `run-other`."""
+    about = change.object["involvedObject"]
+    name = about["name"].replace("run-", "run-other-")
+    return Change(change.verb, {**change.object, "involvedObject": {**about, "name": name}})
 
 
 class TestStatefulSets:

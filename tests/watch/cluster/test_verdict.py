@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -52,6 +53,14 @@ def test_a_verdict_has_cut_lines() -> None:
     read = verdict_of(workload(verdict_text(run(2, "x" * 10_000))))
     assert read is not None and read.failure is not None
     assert {len(line) for line in read.failure.tail} == {500}
+
+
+def test_a_verdict_has_a_cut_frame() -> None:
+    status = run(2)
+    assert status.failure is not None
+    status = status.with_(failure=replace(status.failure, frame="f" * 10_000))
+    read = verdict_of(workload(verdict_text(status)))
+    assert read is not None and read.failure is not None and len(read.failure.frame) == 500
 
 
 SMILES = "\U0001f600" * 5000

@@ -1,7 +1,7 @@
-"""Runs of Volcano, whose controller is not on the test cluster.
+"""The states of Volcano Jobs; tests/cluster/test_volcano.py runs some of them.
 
-The objects follow its API (volcano.sh/apis v1.13 batch/v1alpha1: JobStatus, JobState, labels.go); the pods are those of
-recorded JobSets.
+The objects follow Volcano's API (volcano.sh/apis v1.13 batch/v1alpha1: JobStatus, JobState, labels.go); the pods are
+those of recorded JobSets.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def status(*changes: Change | Object) -> RunStatus:
         ("Aborted", Phase.SUSPENDED, ""),
         ("Aborting", Phase.SUSPENDED, ""),
         ("Completed", Phase.SUCCEEDED, ""),
-        ("Failed", Phase.FAILED, ""),
-        ("Terminated", Phase.FAILED, ""),
+        ("Failed", Phase.FAILED, "Lost"),
+        ("Terminated", Phase.FAILED, "Lost"),
         ("Restarting", Phase.RESTARTING, "Starting"),
     ],
 )
 def test_volcanos_phase_determines_the_phase_of_the_run(volcanos: str, phase: Phase, reason: str) -> None:
-    found = status(volcano_job(volcanos, num_nodes=2))
+    found = status(volcano_job(volcanos, num_nodes=2, restart={"max_restarts": 1}))
     assert (found.phase, found.reason) == (phase, reason)
     assert found.finished == (1795232400.0 if phase.final else None)
 
@@ -110,6 +110,20 @@ def test_a_restart_is_read_from_the_retry_count_and_explained_by_the_previous_po
     assert {row.restarts for row in found.ranks} == {1}
 
 
+@pytest.mark.parametrize("volcanos", ["Restarting", "Failed"])
+def test_volcano_counts_a_restart_that_it_does_not_perform(volcanos: str) -> None:
+    """Volcano increments retryCount, compares it with maxRetry, and fails the job (state/restarting.go)."""
+    failed = [pod for pod in pods("jobset_fails", "Failed", attempt=2) if "ValueError" in str(pod)]
+    job = {"num_nodes": 2, "procs_per_node": 1, "restart": {"max_restarts": 2}}
+    before = status(volcano_job("Running", retries=2, **job), *failed)
+    found = status(volcano_job("Running", retries=2, **job), *failed, volcano_job(volcanos, retries=3, **job))
+    assert (before.attempt, found.attempt) == (2, 2)
+    assert found.phase is (Phase.FAILED if volcanos == "Failed" else before.phase)
+    assert [row.pod for row in found.ranks] == [row.pod for row in before.ranks]
+    if volcanos == "Failed":
+        assert found.failure is not None and found.failure.error == "ValueError: bad learning rate"
+
+
 def test_a_pod_that_exceeded_the_deadline_ends_the_run() -> None:
     late = pods("jobset_succeeds", "Running")[0]
     ended = {**late["status"], "phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long"}
@@ -128,3 +142,13 @@ def test_a_pod_without_room_is_unschedulable_and_not_queued() -> None:
     pending = {**pod, "spec": {**pod["spec"], "nodeName": ""}, "status": {"phase": "Pending", "conditions": [waiting]}}
     found = status(volcano_job("Pending", num_nodes=2), pending)
     assert (found.phase, found.reason) == (Phase.PENDING, "Unschedulable")
+
+
+@pytest.mark.parametrize("name", ["forged-1", "run-node-01", "run-node-1", "run-other-0"])
+@pytest.mark.parametrize("volcanos", ["Pending", "Running"])
+def test_a_pod_with_another_name_than_that_of_its_place_is_not_a_pod_of_the_run(volcanos: str, name: str) -> None:
+    job, (first, *_) = volcano_job(volcanos, num_nodes=2), pods("jobset_succeeds", "Running")
+    other = {**first, "metadata": {**first["metadata"], "name": name}}
+    assert first["metadata"]["name"] == "run-node-0"
+    assert status(job, other) == status(job)
+    assert [row.pod for row in status(job, first).ranks if row.pod] == ["run-node-0"]

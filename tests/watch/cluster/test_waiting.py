@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase
+from stepset.watch.advice import CREATE_ADVICE
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.present.sentences import last_restart
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles
 
 Kind = FailureKind
@@ -48,7 +52,7 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
         "Starting",
         Kind.REJECTED,
         "Job run-node-0 cannot create its objects: ",
-        'serviceaccount "nowhere" not found',
+        'serviceaccount "nowhere" not found; create it: kubectl create serviceaccount nowhere -n ns',
     ),
     "statefulset_exceeds_a_quota": (
         "Unschedulable",
@@ -65,7 +69,12 @@ LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
         "TrainJob run cannot create its objects: ",
         "every JobSet names its team",
     ),
-    "queue_missing": ("Queued", Kind.UNSCHEDULABLE, "the run waits in queue nowhere: ", "LocalQueue nowhere"),
+    "queue_missing": (
+        "Queued",
+        Kind.UNSCHEDULABLE,
+        "the run waits in queue nowhere and cannot be",
+        "nowhere doesn't exist; create",
+    ),
 }
 
 
@@ -94,6 +103,13 @@ def test_a_refusal_because_of_pod_security_ends_with_the_remedy(name: str, remed
     assert trouble is not None and trouble.message.endswith(remedy)
 
 
+def test_the_advice_about_a_missing_claim_is_to_create_it() -> None:
+    """The scheduler reports a missing claim like missing resources."""
+    advice = {name: trouble.advice for name in ("claim_missing", "no_room") if (trouble := final(name).trouble)}
+    assert advice["claim_missing"] == CREATE_ADVICE
+    assert advice["no_room"].startswith("Request less per node")
+
+
 class TestTroubleEnds:
     def test_when_a_quota_is_freed(self) -> None:
         words = [trouble.message for trouble in troubles("quota_exceeded_for_a_while")]
@@ -111,22 +127,29 @@ class TestTroubleEnds:
         assert words and all('secret "hub" not found' in each for each in words)
         assert final("secret_missing_for_a_while").phase is Phase.SUCCEEDED
 
-    def test_when_an_object_that_a_webhook_rejected_is_created(self) -> None:
+    @pytest.mark.parametrize("seconds", [0, 61])
+    def test_when_an_object_that_a_webhook_rejected_is_created(self, seconds: int) -> None:
         """A webhook whose cache does not contain the JobSet yet rejects a Job that is created on the next attempt."""
         jobset = next(c for c in stream("jobset_fails") if c.object["kind"] == "JobSet")
         job = next(c for c in stream("jobset_fails") if c.object["kind"] == "Job")
+        created = datetime.fromisoformat(job.object["metadata"]["creationTimestamp"])
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"uid": "1", "name": "run.1", "creationTimestamp": job.object["metadata"]["creationTimestamp"]},
+            "metadata": {"uid": "1", "name": "run.1"},
             "involvedObject": {"kind": "JobSet", "name": "run", "uid": jobset.object["metadata"]["uid"]},
             "reason": "JobCreationFailed",
             "type": "Warning",
             "message": 'job "run-node-0" creation failed with error: admission webhook "mjob.kb.io" denied the request:'
             ' JobSet.jobset.x-k8s.io "run" not found',
+            "firstTimestamp": f"{created - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}",
+            "lastTimestamp": f"{created:%Y-%m-%dT%H:%M:%SZ}",
         }
         objects = seen([jobset, Change("ADDED", event)])
         trouble = status_of(objects, Reports(), 0.0).trouble
+        if seconds == 0:
+            assert trouble is None
+            return
         assert trouble is not None and "denied the request" in trouble.message
         objects.see(job)
         assert status_of(objects, Reports(), 0.0).trouble is None
@@ -163,6 +186,15 @@ class TestKubeletWithoutTheVolumesYet:
         assert self.trouble(self.NOT_YET, seconds=59) is None
         trouble = self.trouble(self.NOT_YET, seconds=61)
         assert trouble is not None and trouble.kind is Kind.INFRASTRUCTURE
+
+    @pytest.mark.parametrize("name", ["run-code", "run-agent"])
+    def test_a_config_map_of_the_run_is_trouble_only_if_it_is_missing_for_a_minute(self, name: str) -> None:
+        """A submission creates the ConfigMaps after the workload."""
+        message = f'MountVolume.SetUp failed for volume "stepset-code" : configmap "{name}" not found'
+        assert self.trouble(message) is None
+        assert self.trouble(message, seconds=41) is None
+        trouble = self.trouble(message, seconds=61)
+        assert trouble is not None and trouble.kind is Kind.REJECTED
 
     def test_a_volume_that_is_not_attached_yet_is_infrastructure(self) -> None:
         trouble = self.trouble("Multi-Attach error for volume: it is already attached to another node")
@@ -230,6 +262,15 @@ def _with_sandbox(change: Change) -> Change:
     return Change(change.verb, {**change.object, "status": {**status, "conditions": [*others, ready]}})
 
 
+def _readmitted(change: Change, evicted: dict[str, str]) -> Change:
+    """Adds the condition `Evicted` of an earlier eviction to Kueue's Workload."""
+    if change.object["kind"] != "Workload" or "status" not in change.object:
+        return change
+    status = dict(change.object["status"])
+    conditions = [*status.get("conditions", []), evicted]
+    return Change(change.verb, {**change.object, "status": {**status, "conditions": conditions}})
+
+
 class TestQueues:
     def test_a_run_in_a_queue_is_pending_and_not_suspended(self) -> None:
         assert phases("queued_and_let_in") == ["Pending (Queued)", "Pending (Starting)", "Running", "Succeeded"]
@@ -242,9 +283,43 @@ class TestQueues:
         assert found[-1] == "Pending (Queued)" and "Running" in found
         assert {row.state for row in final("sent_back_into_the_queue").ranks} == {"Stopped"}
 
-    def test_a_queue_without_a_workload_is_trouble_after_a_minute(self) -> None:
+    def test_a_run_that_is_admitted_again_states_why_it_was_evicted(self) -> None:
+        """Kueue keeps the reason in the condition (kueue v0.18.2 pkg/workload/workload.go resetActiveCondition)."""
+        why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+        evicted = {"type": "Evicted", "status": "False", "reason": "QuotaReserved", "message": f"Previously: {why}"}
+        found = [_readmitted(change, evicted) for change in stream("queued_and_let_in")]
+        assert last_restart(status_of(seen(found), Reports(), 0.0)) == (
+            f"started again: Kueue had evicted the run: {why}"
+        )
+        assert last_restart(final("queued_and_let_in")) == ""
+
+    def without_place(self, unqueued: Unqueued | None) -> Failure | None:
+        """The trouble of a suspended run for which Kueue has created no Workload."""
         objects = seen(c for c in stream("queued_and_let_in")[:1])
-        created = status_of(objects, Reports(), 0.0).created
-        early, late = (status_of(objects, Reports(), created + seconds) for seconds in (30, 90))
-        assert (early.reason, early.trouble) == ("Queued", None)
-        assert late.trouble is not None and "has no place in queue team" in late.trouble.message
+        objects.unqueued = unqueued
+        status = status_of(objects, Reports(), 0.0)
+        assert status.reason == "Queued"
+        return status.trouble
+
+    def test_a_queue_without_a_workload_is_trouble(self) -> None:
+        assert self.without_place(None) is None, "Kueue may create the Workload soon"
+        command = "stepset rbac --namespace ml --with priorities | kubectl apply -f -"
+        trouble = self.without_place(Unqueued(True, unread=("PriorityClass high",), grant=command))
+        assert trouble is not None and trouble.message == (
+            "the run is suspended and has no place in queue team: check that PriorityClass high exists, and that Kueue"
+            " manages JobSets in this cluster"
+        )
+        assert trouble.advice.startswith("If the class that the message names does not exist, create it, or use one")
+        assert "; if it exists, have an administrator let Kueue manage this kind of workload, or" in trouble.advice
+        assert trouble.advice.endswith(f"have an administrator run: {command}")
+        trouble = self.without_place(Unqueued(True))
+        assert trouble is not None and trouble.advice.startswith("Have an administrator let Kueue manage")
+
+    def test_a_missing_priority_class_is_named(self) -> None:
+        missing = "WorkloadPriorityClass 'nope' does not exist; none exists; create it"
+        trouble = self.without_place(Unqueued(True, missing))
+        assert trouble is not None and trouble.message.endswith(f"in queue team: {missing}")
+        assert trouble.advice == CREATE_ADVICE
+
+    def test_an_account_that_may_not_read_workloads_does_not_know_whether_the_run_is_queued(self) -> None:
+        assert self.without_place(Unqueued(False, unread=("WorkloadPriorityClass high",))) is None

@@ -1,4 +1,4 @@
-"""A step for exit handlers that deletes the trainings that a pipeline run left behind."""
+"""A component for exit handlers. It deletes the trainings of a pipeline run, except trainings that have succeeded."""
 
 from .component import cleanup_training
 

@@ -1,15 +1,16 @@
 """The component `cleanup_training`.
 
-No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
-so that the folder can be copied to kubeflow/pipelines-components.
+This module does not use `from __future__ import annotations`, because KFP needs annotations as objects, not as text.
+The module imports only kfp at the top level. Therefore the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
-# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
+# The image is built from deploy/kfp/Containerfile. Its tag contains the version of stepset and is part of KFP's cache
+# key. Therefore a newer version does not reuse outputs of an older version. The name contains `python`, because KFP's
+# local runner logs a warning about other names.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -21,13 +22,12 @@ def cleanup_training(
     target: str = "jobset",
     namespace: str = "",
 ):
-    """Ends and deletes the trainings of this pipeline run that have not succeeded; for use in dsl.ExitHandler.
+    """Deletes the trainings of this pipeline run, except trainings that have succeeded. For use in dsl.ExitHandler.
 
     Args:
         run: name of the run to delete; default: all runs that the steps of this pipeline run have created.
         succeeded_too: also delete runs that have succeeded.
-        backend: auto (the cluster in a step's pod, else this machine), local or kubernetes. Local runs end with
-            their steps.
+        backend: auto, local (deletes nothing) or kubernetes. auto means kubernetes in a pod, and local otherwise.
         target: kind of the runs on a cluster: jobset, trainjob, statefulset, job or volcano.
         namespace: namespace of the runs; default: the step's.
     """

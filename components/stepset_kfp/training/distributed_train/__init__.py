@@ -1,4 +1,4 @@
-"""One distributed training as one step."""
+"""A component that runs one distributed training as one step of a pipeline."""
 
 from .component import distributed_train
 

@@ -1,19 +1,20 @@
-"""The component `distributed_train`. Its body runs in the step; pipelines use `stepset_kfp.distributed_train`.
+"""The component `distributed_train`. Pipelines create its tasks with the function `stepset_kfp.distributed_train`.
 
-No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
-so that the folder can be copied to kubeflow/pipelines-components.
+This module does not use `from __future__ import annotations`, because KFP needs annotations as objects, not as text.
+The module imports only kfp at the top level. Therefore the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
-# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
+# The image is built from deploy/kfp/Containerfile. Its tag contains the version of stepset and is part of KFP's cache
+# key. Therefore a newer version does not reuse outputs of an older version. The name contains `python`, because KFP's
+# local runner logs a warning about other names.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
-# The settings of a task that apply to the training pods; setting another one is a compile error. Variables and volumes
-# also apply to the step, which may have to read files that the training wrote.
+# The settings of a task that apply to the training pods. If a pipeline uses another setting, its compilation fails. The
+# variables and volumes also apply to the step, because the step may have to read files that the training has written.
 PASSTHROUGHS = [
     dsl.TaskConfigField.RESOURCES,
     dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
@@ -31,6 +32,7 @@ def distributed_train(
     report: dsl.Output[dsl.HTML],
     result: dsl.OutputPath(dict),
     run: dsl.OutputPath(str),
+    files: dsl.Input[dsl.Artifact] = None,
     job: dict = {},
     name: str = "",
     framework: str = "",
@@ -43,7 +45,9 @@ def distributed_train(
     function: str = "",
     args: list = [],
     code: str = "",
-    packed: str = "",
+    packed_code: str = "",
+    encoded_inputs: dict = {},
+    requirements: list = [],
     env: dict = {},
     resources_per_node: dict = {},
     shm: str = "",
@@ -67,6 +71,7 @@ def distributed_train(
     namespace: str = "",
     log_ranks: str = "0",
     on_interrupt: str = "suspend",
+    on_orphan: str = "",
     admission_timeout: int = 0,
     startup_timeout: int = 1800,
     task_config: dsl.TaskConfig = None,
@@ -74,16 +79,16 @@ def distributed_train(
     """Runs a distributed training to its end; fails if the training fails.
 
     Args:
-        model: the model that rank 0's result names as `model` or `checkpoint`: a copy, or a reference.
+        model: a copy of the model, or only its location. This location is `model` or `checkpoint` in `result`.
         metrics: the numbers of the result and of the last progress line.
         report: ranks, phases, loss curve and diagnosis.
         result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
         run: the run's name.
-        job: a job file's mapping; inputs with the name of a field replace the field.
-        name: the job's name. This and the inputs up to `agent` are fields of the job file (docs/job-file.md), except
-            packed, shm and queue_name; empty: not given.
-        framework: a kind, or a JSON mapping with its options.
-        num_nodes: number of pods in the training world; -1: not given.
+        files: archive (tar.gz) with a large script or code. stepset_kfp.distributed_train sets this input.
+        job: content of a job file, as a mapping. If an input has the same name as a field, the input takes precedence.
+        name: the job's name. Most inputs from `name` to `agent` are fields of the job file. Empty inputs are ignored.
+        framework: the kind of a framework, or a JSON mapping with the kind and the options of the framework.
+        num_nodes: number of pods in the training world. -1 means that the input is not given.
         procs_per_node: number of processes on each node, or auto, cpu or gpu.
         image: the training pods' image; not needed locally.
         script: Python file to run; stepset_kfp.distributed_train packs it.
@@ -92,30 +97,33 @@ def distributed_train(
         function: source text of a Python program.
         args: arguments of script, module or command.
         code: directory with the code; stepset_kfp.distributed_train packs it.
-        packed: the packed files; set by stepset_kfp.distributed_train.
+        packed_code: archive (tar.gz, Base64) with the script or code. stepset_kfp.distributed_train sets this input.
+        encoded_inputs: inputs with run-time values or special characters; set by stepset_kfp.distributed_train.
+        requirements: Python packages (PEP 508) that uv installs before the ranks start.
         env: variables for every process.
         resources_per_node: resources of each pod; default: the resources set on the task.
         shm: size of /dev/shm; default: as much as the pod's memory allows.
         storage: PersistentVolumeClaims mounted in every pod.
         checkpoint_dir: directory that persists after the run; if it contains checkpoints, the training continues.
         roles: pods outside of the training world.
-        restart: how often the gang is restarted.
+        restart: how often all ranks may be restarted together, and the failures after which they are restarted.
         deadline: maximum duration, such as 12h; the run fails when it takes longer.
         ttl: time from the run's end until its objects are deleted, such as 1d.
-        scheduling: nodes, queue, gang.
+        scheduling: placement, queue and gang scheduling of the pods.
         queue_name: shorthand for scheduling.queue_name.
-        network: ports and names.
+        network: ports and DNS names with which the ranks connect to each other.
         service_account: service account of the training pods.
-        security: `restricted` renders training pods that the Pod Security level `restricted` admits; empty: not given.
+        security: `restricted` if the training pods must meet this Pod Security level. If empty, no level is required.
         labels: labels of every object of the run.
         annotations: annotations of every object of the run.
         pod_template: fields of a pod, merged over every training pod.
         agent: whether stepset's agent wraps the command: auto, true or false.
-        backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
+        backend: auto, local or kubernetes. auto means kubernetes if the step runs in a pod, and local otherwise.
         target: kind of the run on a cluster: jobset, trainjob, statefulset, job or volcano.
         namespace: namespace of the run; default: the step's.
         log_ranks: ranks whose lines the step logs: all, failed, or ranks such as 0,1.
         on_interrupt: what happens to the run when the step is terminated: suspend, delete or leave.
+        on_orphan: stop or keep the run if its step ends and is not retried. Default: stop (keep if on_interrupt=leave).
         admission_timeout: maximum seconds in a queue; 0: no limit.
         startup_timeout: maximum seconds from admission until all pods run; 0: no limit.
         task_config: set by KFP.

@@ -1,4 +1,4 @@
-"""A step that waits for a run that was started elsewhere."""
+"""A component that waits for a run that was not started by this pipeline."""
 
 from .component import wait_for_training
 

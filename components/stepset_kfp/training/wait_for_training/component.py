@@ -1,15 +1,16 @@
 """The component `wait_for_training`.
 
-No `from __future__ import annotations` here: KFP needs annotations as objects, not text. The module imports only kfp,
-so that the folder can be copied to kubeflow/pipelines-components.
+This module does not use `from __future__ import annotations`, because KFP needs annotations as objects, not as text.
+The module imports only kfp at the top level. Therefore the folder can be copied to kubeflow/pipelines-components.
 """
 
 import os
 
 from kfp import dsl
 
-# Built from deploy/kfp/Containerfile. The tag contains the version and is part of KFP's cache key, so a newer stepset
-# does not reuse outputs of an older one. KFP's local runner warns about image names that do not contain `python`.
+# The image is built from deploy/kfp/Containerfile. Its tag contains the version of stepset and is part of KFP's cache
+# key. Therefore a newer version does not reuse outputs of an older version. The name contains `python`, because KFP's
+# local runner logs a warning about other names.
 IMAGE = os.environ.get("STEPSET_KFP_IMAGE") or "stepset/kfp-python:0.1.0"
 
 
@@ -25,10 +26,10 @@ def wait_for_training(
     """Waits for a run that was started elsewhere; fails if the run fails.
 
     Args:
-        run: a run's name, or a job's name for its newest run.
+        run: the name of a run or of a job. For a job, the component waits for the newest run of the job.
         report: ranks, phases and diagnosis.
         result: the result that rank 0 wrote to STEPSET_RESULT_FILE.
-        backend: auto (the cluster in a step's pod, else this machine), local or kubernetes.
+        backend: auto, local or kubernetes. auto means kubernetes if the step runs in a pod, and local otherwise.
         namespace: namespace of the run; default: the step's.
         timeout: maximum seconds until the run exists and has ended.
     """

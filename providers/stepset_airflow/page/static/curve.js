@@ -1,15 +1,16 @@
-// The training's metrics over its steps: a small chart for each, with one shared cursor.
+// The metrics of a run. Each metric has a small chart. All charts share one cursor.
 
+import { isDrawn, makeAxes } from "./axes.js";
 import { h, s, write } from "./dom.js";
 import { number } from "./words.js";
 
-const HEIGHT = 132, LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20;
+const HEIGHT = 132;
 
-/** Returns the view of the charts: `element` and `show(curve)`. */
+/** Returns the view of the charts. It has the members `element` and `show(curve)`. */
 export function makeCurve() {
   const charts = h("div", { class: "charts" });
   const cursor = h("p", { class: "muted small cursor" });
-  // The cursor is one stop of the Tab key; the arrow keys move it from point to point.
+  // The Tab key moves the focus to the cursor. The arrow keys move the cursor from point to point.
   const stage = h("div", {
     class: "stage", tabindex: "0", role: "slider", "aria-label": "Point of the curves", onkeydown: key, onblur: leave,
   }, charts);
@@ -62,28 +63,21 @@ export function makeCurve() {
   return { element: section, show };
 }
 
-/** Draws one metric into a figure; returns `point`, which moves its cursor. */
+/** Draws one metric into a figure. Returns an object with the function `point`, which moves the cursor. */
 function chart(figure, curve, name, place, onpoint) {
-  const points = curve.points.map((row, index) => ({ index, x: row[0], y: row[place] })).filter((each) => each.y != null);
+  const points = curve.points.map((row, index) => ({ index, x: row[0], y: row[place] }))
+    .filter((each) => isDrawn(each.x) && isDrawn(each.y));
   const width = Math.max(220, figure.clientWidth);
-  const [x0, x1] = range(curve.points.map((row) => row[0]));
-  const [y0, y1] = padded(range(points.map((each) => each.y)));
-  const across = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (width - LEFT - RIGHT);
-  const up = (y) => TOP + (1 - (y - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
+  const { across, up, top, floor, grid } = makeAxes([width, HEIGHT], curve.points.map((row) => row[0]),
+    points.map((each) => each.y));
   const dot = s("circle", { r: 3.5, class: "dot" });
-  const hair = s("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "hair", visibility: "hidden" });
+  const hair = s("line", { y1: top, y2: floor, class: "hair", visibility: "hidden" });
   const value = h("output", {}, "");
   const lines = gaps(points).map((part) => part.map(({ x, y }) => `${across(x).toFixed(1)},${up(y).toFixed(1)}`));
-  const floor = HEIGHT - BOTTOM;
   figure.replaceChildren(
     h("figcaption", {}, h("span", {}, name), value),
     s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, "aria-hidden": "true", onpointermove: move },
-      ticks(y0, y1).map((y) => s("g", { class: "tick" },
-        s("line", { x1: LEFT, x2: width - RIGHT, y1: up(y), y2: up(y) }),
-        s("text", { x: LEFT - 6, y: up(y) + 3.5, "text-anchor": "end" }, number(y)))),
-      [[x0, "start"], [x1, "end"]].slice(x0 === x1 ? 1 : 0).map(([x, anchor]) => s("text", {
-        x: across(x), y: HEIGHT - 4, "text-anchor": anchor, class: "axis",
-      }, `${anchor === "end" ? `${curve.x} ` : ""}${number(x)}`)),
+      grid,
       lines.map((part) => s("path", {
         class: "area", d: `M${part[0].split(",")[0]},${floor}L${part.join("L")}L${part.at(-1).split(",")[0]},${floor}Z`,
       })),
@@ -110,23 +104,7 @@ function chart(figure, curve, name, place, onpoint) {
   };
 }
 
-const range = (values) => [Math.min(...values), Math.max(...values)];
-
-function padded([low, high]) {
-  if (!isFinite(low)) return [0, 1];
-  const room = (high - low) * 0.08 || Math.abs(high) * 0.1 || 1;
-  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
-}
-
-/** Returns a few round numbers between two numbers. */
-function ticks(low, high) {
-  const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= rough);
-  const first = Math.ceil(low / step), last = Math.floor(high / step);
-  return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
-}
-
-/** Returns sequences of neighbouring points: the line has a gap at missing values. */
+/** Splits the points into sequences without missing values. The line has a gap between two sequences. */
 function gaps(points) {
   const parts = [];
   for (const each of points) {

@@ -1,4 +1,4 @@
-// Creates and changes elements. The output of runs becomes text, never markup.
+// Creates and changes elements. The output of runs is inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -15,13 +15,16 @@ function put(element, properties, children) {
 /** Returns an HTML element with attributes, `on...` listeners and children. */
 export const h = (tag, properties = {}, ...children) => put(document.createElement(tag), properties, children);
 
-/** Returns an SVG element in the same way. */
+/** Returns an SVG element with attributes and children. */
 export const s = (tag, properties = {}, ...children) => put(document.createElementNS(SVG, tag), properties, children);
 
-/** Sets a text only if it differs, to keep selections and not to disturb screen readers. */
+/** Sets the text of an element if the text has changed. Otherwise selections would be lost. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /** Announces a text to screen readers. */
 export const announce = (text) => write(document.getElementById("announcement"), text);
+
+/** Returns a link to the list of trainings. */
+export const toList = () => h("a", { class: "small back", href: location.pathname }, "All trainings");

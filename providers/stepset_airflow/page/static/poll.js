@@ -1,4 +1,4 @@
-// Polls the server while the page is visible; less often after the end of the run, and after errors.
+// Polls the server while the page is visible. After the end of the run and after errors, it polls less often.
 
 const EVERY = 1500;
 const QUIET = 10000;
@@ -13,21 +13,25 @@ const PROBLEMS = {
 /**
  * Polls a URL.
  *
- * @param path of the data, relative to the page.
- * @param show is called with each changed answer, and with the seconds by which this machine's clock is ahead of the
- *     server's; returns whether the data may still change.
- * @param fail is called with a sentence after an error, and with null after an answer.
+ * @param path returns the path of the data, relative to the page.
+ * @param show is called with each changed response, and with the number of seconds by which this machine's clock is
+ *     ahead of the server's clock. Returns whether the data may still change.
+ * @param fail is called with a message after an error, and with null after a successful response.
+ * @param every milliseconds between two requests while the data may change.
+ * @returns a function that requests the data at once, because the path has changed.
  */
-export function poll(path, show, fail) {
-  let body = "", continues = true, failures = 0, timer = 0;
+export function poll(path, show, fail, every = EVERY) {
+  let body = "", continues = true, failures = 0, timer = 0, last = 0;
 
   async function request() {
     clearTimeout(timer);
     if (document.hidden) return; // visibilitychange calls it again
+    const here = ++last;
     try {
-      const answer = await fetch(path, { credentials: "same-origin", headers: { Accept: "application/json" } });
+      const answer = await fetch(path(), { credentials: "same-origin", headers: { Accept: "application/json" } });
       if (!answer.ok) throw new Refused(answer.status);
       const text = await answer.text();
+      if (here !== last) return; // a later request asks for something else
       const ahead = Date.now() / 1000 - Date.parse(answer.headers.get("date") ?? "") / 1000;
       if (text !== body) {
         body = text;
@@ -36,15 +40,17 @@ export function poll(path, show, fail) {
       failures = 0;
       fail(null);
     } catch (error) {
+      if (here !== last) return;
       failures += 1;
       fail(error instanceof Refused ? error.message : "Airflow does not answer. The request is repeated.");
     }
-    const wait = failures ? Math.min(LONGEST, EVERY * 2 ** failures) : continues ? EVERY : QUIET;
+    const wait = failures ? Math.min(LONGEST, EVERY * 2 ** failures) : continues ? every : QUIET;
     timer = setTimeout(request, wait);
   }
 
   document.addEventListener("visibilitychange", request);
   request();
+  return request;
 }
 
 class Refused extends Error {

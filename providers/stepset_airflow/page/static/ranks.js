@@ -1,25 +1,26 @@
-// The ranks: one square for each, and a grid with arrow-key navigation.
+// The ranks of a run. There is a square for each rank, and a grid with a row for each rank.
 
 import { h, write } from "./dom.js";
-import { count } from "./words.js";
+import { makeGrid } from "./grid.js";
+import { count, logOf, mayReadLog } from "./words.js";
 
 const COLUMNS = ["Rank", "State", "Node", "Pod", "Restarts", "Last line"];
 const ORDER = ["Failed", "Pending", "Running", "Stopped", "Succeeded"];
-const PAGE = 10;
 
-/** Returns the view of the ranks: `element` and `show(training, fields)`. */
+/** Returns the view of the ranks. It has the members `element` and `show(training, fields, task)`. */
 export function makeRanks() {
   const summary = h("p", { class: "muted small" });
   const map = h("div", { class: "map", "aria-hidden": "true" });
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const body = h("tbody");
-  const grid = h("table", { class: "ranks", role: "grid", "aria-labelledby": "ranks", onkeydown: key, onfocusin: focused },
+  const table = h("table", { class: "ranks", "aria-labelledby": "ranks" },
     h("thead", {}, h("tr", { role: "row" }, COLUMNS.map((name) => h("th", { scope: "col", role: "columnheader" }, name)))),
     body);
   const rows = new Map(); // by source; rows are reused to keep focus and selection
-  let only = null, here = { source: null, column: 0 };
+  const grid = makeGrid(table);
+  let only = null;
 
-  function show(training, fields) {
+  function show(training, fields, task) {
     const ranks = training.ranks.map((row) => Object.fromEntries(row.map((value, index) => [fields[index], value])));
     const states = [...new Set(ranks.map((each) => each.state))].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
     if (!states.includes(only)) only = null;
@@ -27,16 +28,17 @@ export function makeRanks() {
     map.classList.toggle("many", ranks.length > 300);
     map.replaceChildren(...ranks.map((each) => h("i", { "data-state": each.state, title: `${each.source}: ${each.state}` })));
     chips.replaceChildren(...states.map((state) => chip(state, ranks.filter((each) => each.state === state).length)));
-    const sources = new Set(ranks.map((each) => each.source));
-    for (const [source, row] of rows) if (!sources.has(source)) { row.remove(); rows.delete(source); }
-    ranks.forEach((each, index) => {
-      if (!rows.has(each.source)) rows.set(each.source, makeRow(each.source));
-      const row = rows.get(each.source);
-      if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
-      fill(row, each, training);
+    grid.update(() => {
+      const sources = new Set(ranks.map((each) => each.source));
+      for (const [source, row] of rows) if (!sources.has(source)) { row.remove(); rows.delete(source); }
+      ranks.forEach((each, index) => {
+        if (!rows.has(each.source)) rows.set(each.source, makeRow(each.source));
+        const row = rows.get(each.source);
+        if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+        fill(row, each, training, task);
+      });
+      filter();
     });
-    if (!rows.has(here.source)) here = { source: ranks[0]?.source ?? null, column: 0 };
-    filter();
   }
 
   function chip(state, many) {
@@ -46,7 +48,7 @@ export function makeRanks() {
       onclick() {
         only = only === state ? null : state;
         for (const each of chips.children) each.setAttribute("aria-pressed", String(each.dataset.chip === only));
-        filter();
+        grid.update(filter);
       },
     }, `${many.toLocaleString()} ${state.toLowerCase()}`);
     if (focus) queueMicrotask(() => button.focus());
@@ -55,63 +57,33 @@ export function makeRanks() {
 
   function filter() {
     for (const row of rows.values()) row.hidden = only !== null && row.dataset.state !== only;
-    if (rows.get(here.source)?.hidden) here.source = visible()[0]?.dataset.source ?? null;
-    rove();
-  }
-
-  const visible = () => [...body.children].filter((row) => !row.hidden);
-
-  /** Makes one cell a stop of the Tab key: the one that had the focus last. */
-  function rove() {
-    for (const row of rows.values()) {
-      [...row.children].forEach((cell, column) => {
-        cell.tabIndex = row.dataset.source === here.source && column === here.column ? 0 : -1;
-      });
-    }
-  }
-
-  function focused(event) {
-    const cell = event.target.closest("td, tbody th");
-    if (!cell) return;
-    here = { source: cell.parentElement.dataset.source, column: cell.cellIndex };
-    rove();
-  }
-
-  function key(event) {
-    const all = visible(), row = all.findIndex((each) => each.dataset.source === here.source);
-    const last = all.length - 1, end = COLUMNS.length - 1;
-    const to = {
-      ArrowDown: [row + 1, here.column], ArrowUp: [row - 1, here.column],
-      ArrowRight: [row, here.column + 1], ArrowLeft: [row, here.column - 1],
-      PageDown: [row + PAGE, here.column], PageUp: [row - PAGE, here.column],
-      Home: [event.ctrlKey ? 0 : row, 0], End: [event.ctrlKey ? last : row, end],
-    }[event.key];
-    if (!to || last < 0) return;
-    event.preventDefault();
-    const within = (value, most) => Math.max(0, Math.min(most, value));
-    all[within(to[0], last)].children[within(to[1], end)].focus();
   }
 
   return {
     element: h("section", { class: "card", "aria-labelledby": "ranks" },
       h("div", { class: "head" }, h("h2", { id: "ranks" }, "Ranks"), summary), map, chips,
-      h("div", { class: "scroll tall" }, grid)),
+      h("div", { class: "scroll tall" }, table)),
     show,
   };
 }
 
 function makeRow(source) {
   const cell = (name) => h("td", { role: "gridcell", class: name });
-  return h("tr", { role: "row", "data-source": source },
-    h("th", { role: "rowheader", scope: "row" }, source.replace(/^rank /, "")),
+  return h("tr", { role: "row", "data-key": source },
+    h("th", { role: "rowheader", scope: "row" }),
     h("td", { role: "gridcell" }, h("span", { class: "state" })),
     cell("mono"), cell("mono"), cell("number"), cell("mono last-line"));
 }
 
-function fill(row, rank, training) {
+function fill(row, rank, training, task) {
   row.dataset.state = rank.state;
   row.classList.toggle("first", training.failure?.rank != null && training.failure.rank === rank.rank);
-  const [, state, node, pod, restarts, line] = row.children;
+  const [head, state, node, pod, restarts, line] = row.children;
+  const href = mayReadLog(training) ? `?${logOf(task, rank.source)}` : null;
+  if (!head.hasChildNodes() || (head.querySelector("a")?.getAttribute("href") ?? null) !== href) {
+    const name = rank.source.replace(/^rank /, "");
+    head.replaceChildren(href ? h("a", { href, title: `Lines of ${rank.source} in the log` }, name) : name);
+  }
   state.firstChild.dataset.state = rank.state;
   write(state.firstChild, rank.ended ? `${rank.state}, ${rank.ended}` : rank.state);
   write(node, training.nodes[rank.node] ?? "");

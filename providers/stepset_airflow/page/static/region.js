@@ -1,13 +1,14 @@
-// Which iteration of a loop, or which expansion of a mapped task, the page shows (airflow 3.4).
+// Determines the iteration of a loop, or the instance of a mapped task, that the page shows (airflow 3.4).
 
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i;
 
 /**
- * Returns the part of an API request's query that names the region of a task instance; empty if no region is given.
+ * Returns the part of an API request's query that contains the region of a task instance. The result is empty if there
+ * is no region.
  *
- * Airflow's UI passes the region neither to the frame's address nor to its script, but keeps it in its own address.
+ * Airflow's UI does not add the region to the URL of the page's frame. The region is only in the URL of the UI.
  *
- * @param query the query of the page's address.
+ * @param query the query of the page's URL.
  */
 export function regionQuery(query) {
   const given = query.has("region_index") ? query : new URLSearchParams(airflowQuery());

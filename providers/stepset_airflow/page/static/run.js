@@ -1,16 +1,17 @@
-// One training: its state, failure, phases, metrics and ranks.
+// The state, failure, phases, metrics and ranks of one run.
 
 import { makeCurve } from "./curve.js";
-import { h, write } from "./dom.js";
+import { h, toList, write } from "./dom.js";
+import { makeEvents } from "./events.js";
 import { makeRanks } from "./ranks.js";
 import { makeTimeline } from "./timeline.js";
-import { clock, duration, isOver, number, phaseText, taskName } from "./words.js";
+import { clock, duration, isOver, logOf, mayReadLog, number, phaseText, sweepOf, taskName } from "./words.js";
 
 const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
 const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
 
 /**
- * Returns the view of the run: `element` and `show`.
+ * Returns the view of the run. It has the members `element` and `show`.
  *
  * @param announce announces a text to screen readers.
  */
@@ -18,25 +19,23 @@ export function makeRun(announce) {
   const pill = h("span", { class: "pill big" });
   const title = h("h1", { class: "mono" });
   const about = h("p", { class: "muted" });
+  const compare = h("a", { class: "small", hidden: true }, "Compare with the other runs of this task");
   const updated = h("p", { class: "updated muted small" });
   const facts = Object.fromEntries(FACTS.map((name) => [name, h("dd")]));
   const done = h("div", { class: "done", role: "progressbar", "aria-label": "Part that is done", hidden: true }, h("i"));
-  const head = h("header", { class: "card" },
-    h("div", { class: "head" }, h("div", { class: "title" }, pill, title), updated), about,
+  const head = h("header", { class: "card" }, toList(),
+    h("div", { class: "head" }, h("div", { class: "title" }, pill, title), updated), about, compare,
     h("dl", { class: "facts" }, FACTS.map((name) => h("div", {}, h("dt", {}, name), facts[name]))), done);
   const diagnosis = makeDiagnosis();
-  const events = h("ol", { class: "events" });
-  const eventCard = h("section", { class: "card", "aria-labelledby": "events", hidden: true },
-    h("h2", { id: "events" }, "Events"), events);
   const tries = h("ol", { class: "tries" });
   const triesCard = h("section", { class: "card", "aria-labelledby": "tries", hidden: true },
     h("h2", { id: "tries" }, "Earlier tries"), tries);
-  const timeline = makeTimeline(), curve = makeCurve(), ranks = makeRanks();
+  const timeline = makeTimeline(), curve = makeCurve(), ranks = makeRanks(), events = makeEvents();
   const result = h("code");
   const resultCard = h("section", { class: "card", "aria-labelledby": "result", hidden: true },
     h("h2", { id: "result" }, "Result"), h("pre", {}, result));
   const empty = h("section", { class: "card empty", hidden: true });
-  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, eventCard];
+  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, events.element];
   let training = null, task = null, ahead = 0, phase = null;
 
   setInterval(() => training && tick(), 1000);
@@ -59,6 +58,8 @@ export function makeRun(announce) {
     write(pill, current);
     write(title, training.run);
     write(about, aboutText(training, task));
+    compare.hidden = task.map_index < 0;
+    compare.setAttribute("href", `?${sweepOf(task)}`);
     write(facts.Ranks, training.ranks_state?.replace(" ranks ", " ") || "–"); // the label says "Ranks"
     write(facts.Restarts, String(training.attempt - (training.timeline[0]?.attempt ?? 0)));
     const { step, progress } = training.progress ?? {};
@@ -70,22 +71,18 @@ export function makeRun(announce) {
       done.firstChild.style.width = `${Math.max(0, Math.min(100, 100 * progress))}%`;
     }
     done.dataset.state = training.phase;
-    diagnosis.show(training, task);
-    const reported = training.events ?? [];
-    eventCard.hidden = reported.length === 0;
-    events.replaceChildren(...reported.map((each) => h("li", { "data-level": each.level },
-      h("span", { class: "muted" }, clock(each.at)), ` ${each.text}`)));
+    events.show(training, diagnosis.show(training, task));
     triesCard.hidden = data.tries.length === 0;
     tries.replaceChildren(...data.tries.toReversed().map(earlierTry));
     curve.show(training.curve);
-    ranks.show(training, data.rank_fields);
+    ranks.show(training, data.rank_fields, task);
     resultCard.hidden = training.result === null;
     write(result, training.result ?? "");
     tick();
     return !(isOver(training.phase) && taskOver);
   }
 
-  /** Updates the texts that depend on the current time. */
+  /** Updates the parts of the view that depend on the current time. */
   function tick() {
     const now = Date.now() / 1000 - ahead, over = isOver(training.phase);
     const end = training.finished ?? (over ? training.updated : null);
@@ -101,7 +98,7 @@ export function makeRun(announce) {
 }
 
 function aboutText(training, task) {
-  const where = training.backend === "local" ? "on the worker" : `namespace ${training.namespace}, ${training.target}`;
+  const where = training.backend === "local" ? "on the worker" : `namespace ${training.namespace}, ${training.target ?? "unknown target"}`;
   return [
     taskName(task), where, `try ${training.try_number} of ${task.tries}`,
     training.created ? `since ${clock(training.created)}` : "",
@@ -109,7 +106,7 @@ function aboutText(training, task) {
   ].filter(Boolean).join("  ·  ");
 }
 
-/** Returns the end of another try. */
+/** Returns the element that describes how another try ended. */
 function earlierTry(training) {
   const end = training.finished ?? training.updated;
   const at = training.progress?.step == null ? "" : ` at step ${number(training.progress.step)}`;
@@ -120,45 +117,59 @@ function earlierTry(training) {
       training.failure ? h("div", { class: "muted" }, training.failure) : null));
 }
 
-/** Returns the view of the diagnosis: the failure, what blocks the run, or that no process follows it. */
+/** Returns the view of the diagnosis. It shows a failure, a problem, or a note that no process follows the run. */
 function makeDiagnosis() {
   const title = h("h2", { id: "diagnosis" });
   const rows = h("dl");
   const advice = h("p");
-  const card = h("section", { class: "card diagnosis", "aria-labelledby": "diagnosis", hidden: true }, title, advice, rows);
+  const lines = h("a", { class: "small", hidden: true });
+  const card = h("section", { class: "card diagnosis", "aria-labelledby": "diagnosis", hidden: true },
+    title, advice, rows, lines);
   let shown = "";
   return {
     element: card,
+    /** Returns the index of the event that the card replaces, or undefined if the card replaces no event. */
     show(training, task) {
       const { failure, trouble } = training;
       const left = !isOver(training.phase) && TASK_OVER.includes(task.state);
       card.hidden = !failure && !trouble && !left && training.followed !== false;
       card.classList.toggle("failed", Boolean(failure));
       rows.hidden = !failure;
+      lines.hidden = failure?.rank == null || !mayReadLog(training);
+      if (!lines.hidden) {
+        write(lines, `All lines of rank ${failure.rank} in the log`);
+        lines.setAttribute("href", `?${logOf(task, `rank ${failure.rank}`)}`);
+      }
       advice.hidden = Boolean(failure);
       if (failure) {
         write(title, failure.headline);
-        if (shown === JSON.stringify(failure.rows)) return;
+        if (shown === JSON.stringify(failure.rows)) return undefined;
         shown = JSON.stringify(failure.rows);
-        rows.replaceChildren(...failure.rows.map(diagnosisRow));
+        rows.replaceChildren(...failure.rows.filter((row) => !isInHeadline(row, failure.headline)).map(diagnosisRow));
         // The last lines are the most important ones.
         for (const printed of rows.querySelectorAll("pre")) printed.scrollTop = printed.scrollHeight;
       } else if (left) {
         write(title, `The task is over (${task.state}); the state shown here may be outdated`);
         write(advice, `To see the current state of the run: stepset status ${training.run}`);
       } else if (trouble) {
+        const since = training.events?.[trouble.event]?.at;
         write(title, trouble.summary);
-        write(advice, trouble.advice);
-        advice.hidden = !trouble.advice;
+        write(advice, [since ? `Since ${clock(since)}.` : "", trouble.advice].filter(Boolean).join(" "));
+        advice.hidden = !advice.textContent;
+        return trouble.event;
       } else {
         write(title, "No process follows this run");
         write(advice, `wait_for_completion is False. To see the state of the run: stepset status ${training.run}`);
       }
+      return undefined;
     },
   };
 }
 
-/** Returns a row of the diagnosis; printed lines can be scrolled, also with the keyboard. */
+/** Returns whether the headline already contains a row of the diagnosis. Such a row is not shown again. */
+const isInHeadline = ([name, lines], headline) => name === "error" && lines.length === 1 && headline.includes(lines[0]);
+
+/** Returns a row of the diagnosis. Lines of output can be scrolled with the mouse or the keyboard. */
 function diagnosisRow([name, lines]) {
   const printed = name === "last lines" || name === "events";
   const text = lines.join("\n");

@@ -1,4 +1,4 @@
-// Light or dark: the theme of Airflow's UI, else that of the system.
+// Sets the light or dark theme. The page uses the theme of Airflow's UI, or else the theme of the system.
 
 const AIRFLOW = "theme"; // key in the local storage (airflow 3.3): light, dark or system
 
@@ -16,7 +16,7 @@ function apply() {
   else delete document.documentElement.dataset.theme;
 }
 
-/** Applies the theme, and later changes of it in Airflow's UI. */
+/** Applies the theme. If the user changes the theme in Airflow's UI, applies the new theme. */
 export function followTheme() {
   apply();
   addEventListener("storage", (event) => event.key === AIRFLOW && apply());

@@ -1,15 +1,20 @@
-// The page "Training": the training of the task instance in the URL, else recent trainings.
+// The page "Training". If the URL contains a task instance, the page shows its run. Otherwise it shows recent runs.
 
 import { announce, h, write } from "./dom.js";
 import { makeList } from "./list.js";
+import { makeLog } from "./log.js";
 import { poll } from "./poll.js";
 import { regionQuery } from "./region.js";
 import { makeRun } from "./run.js";
+import { makeSweep } from "./sweep.js";
 import { followTheme } from "./theme.js";
-import { followTimeZone } from "./timezone.js";
+import { followTimeZone, timeZone } from "./timezone.js";
 
 followTheme();
 followTimeZone();
+
+const LONGEST_SOURCE = 200; // characters
+const LIST_EVERY = 5000; // milliseconds: the server reads many documents
 
 const query = new URLSearchParams(location.search);
 const page = document.getElementById("page");
@@ -27,17 +32,27 @@ function fail(text) {
   }
 }
 
-function follow(path, view) {
-  page.append(view.element);
-  poll(path, (data, ahead) => {
+function follow(path, view, every) {
+  page.append(view.element, h("footer", { class: "muted small" }, `Time zone: ${timeZone() ?? "the browser's"}`));
+  return poll(path, (data, ahead) => {
     page.removeAttribute("aria-busy");
     return view.show(data, ahead);
-  }, fail);
+  }, fail, every);
 }
 
 if (task.every(Boolean)) {
   const [dag, run, name] = task.map(encodeURIComponent);
-  follow(`api/dags/${dag}/dagRuns/${run}/taskInstances/${name}?map_index=${mapIndex}${regionQuery(query)}`, makeRun(announce));
+  const dagRun = `api/dags/${dag}/dagRuns/${run}`;
+  if (query.get("view") === "sweep") {
+    const sweep = makeSweep(query, () => request());
+    const request = follow(() => `${dagRun}/tasks/${name}/sweep?${sweep.wanted()}`, sweep, LIST_EVERY);
+  } else {
+    const path = `${dagRun}/taskInstances/${name}?map_index=${mapIndex}${regionQuery(query)}`;
+    const source = (query.get("source") ?? "").slice(0, LONGEST_SOURCE);
+    const isLog = query.get("view") === "log" && source !== "";
+    follow(() => path, isLog ? makeLog(source, regionQuery(query)) : makeRun(announce));
+  }
 } else {
-  follow("api/runs", makeList());
+  const list = makeList(query, () => request());
+  const request = follow(() => `api/runs?${list.wanted()}`, list, LIST_EVERY);
 }

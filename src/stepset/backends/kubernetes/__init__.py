@@ -1,6 +1,7 @@
-"""Runs jobs on a Kubernetes cluster, and validates jobs with its API server.
+"""Runs jobs on a Kubernetes cluster, and validates jobs with the API server.
 
-The `kubernetes` package is imported inside functions only, so that stepset works without it.
+The modules import the `kubernetes` package only inside functions. Therefore stepset can be imported even if this
+package is not installed.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.backend import KubernetesBackend
+    from stepset.backends.option_names import Interface
 
 
-def kubernetes_backend(options: ClusterOptions | None = None, interface: str = "cli") -> KubernetesBackend:
-    """Returns the backend for a cluster, by default that of the kubeconfig's current context; sends nothing yet.
+def kubernetes_backend(options: ClusterOptions | None = None, interface: Interface = "python") -> KubernetesBackend:
+    """Returns the backend for a cluster. The default is the cluster of the kubeconfig's current context.
 
-    `interface` (cli, airflow or kfp) is an argument of the `stepset rbac` command in error messages.
-    Raises BadInputError if the `kubernetes` package is missing or there is no usable kubeconfig.
+    This function sends no request to the cluster. `interface` determines the names of options in error messages.
+
+    Raises BadInputError if the `kubernetes` package is missing or no usable kubeconfig exists.
     """
     from stepset.backends.base import ClusterOptions
     from stepset.backends.kubernetes.api.connection import connect
@@ -25,7 +28,7 @@ def kubernetes_backend(options: ClusterOptions | None = None, interface: str = "
 
     options = options or ClusterOptions()
     return KubernetesBackend(
-        connect(options.kubeconfig, options.context),
+        connect(options.kubeconfig, options.context, interface),
         namespace=options.namespace,
         target=options.target,
         sources=options.sources,

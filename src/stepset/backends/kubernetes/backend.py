@@ -1,4 +1,7 @@
-"""`ClusterRuns` for synchronous callers: its methods run on the process's one event loop."""
+"""`KubernetesBackend`, which offers the methods of `ClusterRuns` to synchronous callers.
+
+The methods of `ClusterRuns` run in an event loop. All synchronous callers of a process share this event loop.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,28 @@ from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
 from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.exec import exec_in_pod
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
 from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.deleted_logs import deleted_logs
 from stepset.backends.kubernetes.expiry import delete_in_background
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
+from stepset.backends.option_names import Interface
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.workload import verdict_of
 from stepset.watch.lines import Joiner
+from stepset.watch.live_lines import LiveLine
 
 _CLOSE_TIMEOUT = 5.0
-"""Seconds after which `close` cancels a follower that has not ended."""
+"""The number of seconds that `close` waits for the follower. After this time, `close` cancels the follower."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,11 +54,14 @@ def _blocking(
 
 
 class KubernetesBackend:
-    """Runs jobs on a cluster; `namespace` defaults to the connection's, the other arguments are those of `ClusterRuns`.
+    """Runs jobs on a cluster.
 
-    `interface` (cli, airflow or kfp) is an argument of the `stepset rbac` command in error messages.
+    Raises BadInputError if `target` is unknown.
 
-    Raises BadInputError for an unknown target.
+    Args:
+        namespace: the namespace of the runs; default: the namespace of the connection.
+        target, sources, timeouts, change_pod: the arguments of `ClusterRuns`.
+        interface: the interface of the caller. It determines the names of options in error messages.
     """
 
     def __init__(
@@ -63,7 +73,7 @@ class KubernetesBackend:
         sources: frozenset[str] | None = None,
         timeouts: Timeouts | None = None,
         change_pod: ChangePod | None = None,
-        interface: str = "cli",
+        interface: Interface = "python",
     ) -> None:
         self._connection, self._call = connection, connection.call
         self._runs = ClusterRuns(
@@ -75,13 +85,14 @@ class KubernetesBackend:
         )
 
     def start(self, request: RunRequest, listener: RunListener | None = None) -> KubernetesHandle:
-        """Creates a run as `make` does, and follows it; the listener is called in a separate thread."""
+        """Creates a run with `ClusterRuns.make`, and follows the run. The listener is called in a separate thread."""
         made, notes = self.make(request)
         return self.follow(made.workload, listener, notes)
 
     make = _blocking(ClusterRuns.make)
     submit = _blocking(ClusterRuns.submit)
     workload = _blocking(ClusterRuns.workload)
+    find = _blocking(ClusterRuns.find)
     owned = _blocking(ClusterRuns.owned)
     read = _blocking(ClusterRuns.read)
     conclude = _blocking(ClusterRuns.conclude)
@@ -91,8 +102,24 @@ class KubernetesBackend:
     prune = _blocking(ClusterRuns.prune)
     delete = _blocking(ClusterRuns.delete_ended)
     gone = _blocking(ClusterRuns.gone)
-    wait = _blocking(ClusterRuns.wait)
     cancel = _blocking(ClusterRuns.cancel)
+
+    def wait(
+        self, name: str, timeout: float | None = None, show: Callable[[RunStatus], None] | None = None
+    ) -> RunStatus:
+        latest = _LatestStatus()
+
+        def show_latest() -> None:
+            if show is not None and latest.status is not None:
+                show(latest.status)
+
+        return self._call(self._runs.wait, name, timeout, latest, turn=show_latest)
+
+    def exec(self, name: str, source: str, command: Sequence[str]) -> int:
+        with self._connection:
+            target = self._call(self._runs.pod_command, name, source, command)
+            config = self._call(self._connection.client.open)
+        return exec_in_pod(config, target)
 
     @property
     def place(self) -> str:
@@ -101,23 +128,36 @@ class KubernetesBackend:
     def follow(
         self, workload: Manifest, listener: RunListener | None = None, notes: tuple[str, ...] = ()
     ) -> KubernetesHandle:
-        """Follows a run to its end, writes its verdict, and releases the pods of lost nodes."""
+        """Follows a run until it is finished, writes the run's verdict, and releases the pods of lost nodes."""
         return KubernetesHandle(self._connection, self._runs, workload, listener, notes)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """Yields the lines of a run; arguments and errors are those of `ClusterRuns.lines`."""
+        """Yields the log lines of a run. `ClusterRuns.lines` describes the arguments and errors."""
         with self._connection:
             yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
 
+    def live_lines(self, name: str, sources: frozenset[str] | None) -> Iterator[Sequence[LiveLine]]:
+        """Yields the log lines of a run, and the states of incomplete lines (`ClusterRuns.live_lines`)."""
+        with self._connection:
+            yield from iterate(lambda: self._runs.live_lines(name, sources))
+
     def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
-        """Yields the lines that a selection names; arguments and errors are those of `Backend.timed_rows`."""
+        """Yields the selected log lines with their times. Raises the errors of `Backend.timed_rows`."""
         with self._connection:
             yield from iterate(lambda: self._runs.timed_rows(name, selection))
+
+    def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
+        """Returns a sentence about those logs of a run that were deleted together with their pods."""
+        return self._call(deleted_logs, self._runs, name, sources)
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes the lines of `logs` as `[source] text`; does not change their bytes. Raises as `logs` does."""
+        """Writes the log lines of a run to `out`, in the form `[source] text`.
+
+        This method does not change the bytes of the lines. The method `logs` describes the other arguments and the
+        errors.
+        """
         with self._connection:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
@@ -132,7 +172,7 @@ class KubernetesBackend:
 
 
 class KubernetesHandle:
-    """A run that this process follows until the run is over or `close` is called."""
+    """A run that this process follows until the run is finished or `close` is called."""
 
     def __init__(
         self,
@@ -158,14 +198,18 @@ class KubernetesHandle:
         self._future.add_done_callback(lambda _: threading.Thread(target=self._leave_loop, daemon=True).start())
 
     def _leave_loop(self) -> None:
-        """Leaves the event loop; runs in a thread, because the last user that leaves waits until the loop has ended."""
+        """Leaves the event loop.
+
+        This method runs in a separate thread, because the last caller that leaves the loop must wait until the loop has
+        stopped.
+        """
         self._loop.__exit__(None, None, None)
         self._left.set()
 
     def wait(self) -> RunStatus:
-        """Blocks until the run is over or `leave` is called; returns the run's status.
+        """Blocks until the run is finished or `leave` is called, then returns the run's status.
 
-        Raises InfrastructureError if the account may not read the run.
+        Raises InfrastructureError if the account cannot read the run.
         """
         wait_in_turns(self._future)
         self._left.wait()
@@ -175,18 +219,22 @@ class KubernetesHandle:
             raise InfrastructureError(f"run {self.name} is no longer followed, and continues: {error}") from error
 
     def ended(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for the follower to end; returns whether it has ended."""
+        """Waits at most `timeout` seconds for the follower. Returns whether the follower has finished."""
         try:
             self._future.exception(timeout)
         except NotDoneError:
             return False
         return True
 
-    def cancel(self, stop: Stop = delete) -> None:
-        """Deletes the run; the second call kills its pods. May be called from any thread.
+    def cancel(self, stop: Stop = delete, *, reason: str = "") -> None:
+        """Deletes the run. A second call kills the run's pods. This method may be called from any thread.
 
-        With `stop.suspend` this method suspends the run instead, and `wait` returns when the pods have ended. Raises
-        InfrastructureError if this handle no longer follows the run and the server cannot be reached.
+        `reason` is not used, because the object in which it could be stored is deleted.
+
+        If the argument is the function `stop.suspend`, this method suspends the run and does not delete the run. Then
+        `wait` returns when the pods have terminated.
+
+        Raises InfrastructureError if this handle no longer follows the run and the server cannot be reached.
         """
         self._follower.cancel(stop)
         if self._future.done() and not self._follower.status.phase.final:
@@ -196,16 +244,29 @@ class KubernetesHandle:
                 raise InfrastructureError(f"run {self.name} continues, and cannot be stopped: {error}") from error
 
     def leave(self) -> None:
-        """Makes `wait` return although the run continues. May be called from any thread."""
+        """Makes `wait` return. The run continues. This method may be called from any thread."""
         self._follower.leave()
 
     def close(self) -> None:
-        """Stops following; the run continues."""
+        """Stops following the run. The run continues."""
         self.leave()
         if not self.ended(_CLOSE_TIMEOUT):
             self._future.cancel()
         wait([self._future])
         self._left.wait()
+
+
+class _LatestStatus:
+    """A listener that stores the last state of a run."""
+
+    def __init__(self) -> None:
+        self.status: RunStatus | None = None
+
+    def on_line(self, line: LogLine) -> None:
+        """Does nothing."""
+
+    def on_status(self, status: RunStatus) -> None:
+        self.status = status
 
 
 def _write(out: BinaryIO, output: PodOutput, joiner: Joiner, sources: frozenset[str] | None) -> None:

@@ -1,6 +1,8 @@
-"""Deletes a TrainJob when its `ttl` is over, from a process that has followed the run and is still running then.
+"""Deletes a finished TrainJob when the `ttl` of the run has passed.
 
-The controllers of the other workloads do this themselves. A TrainJob has no TTL (kubeflow/trainer#2899).
+A TrainJob has no TTL (kubeflow/trainer#2899). Therefore the process that has followed the run deletes the TrainJob. If
+this process exits before the `ttl` has passed, the TrainJob remains. The controllers of JobSets, Jobs and Volcano Jobs
+delete expired workloads.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 async def delete_when_expired(namespaced: NamespacedClient, workload: Manifest, final: RunStatus) -> None:
-    """Waits until a run expires, and deletes it; returns at once if it does not expire.
+    """Waits until a run expires, then deletes the run. If the run never expires, returns at once.
 
-    If the run cannot be deleted then, it stays for `stepset prune`, with a warning in the process's log.
+    If the run cannot be deleted, this function logs a warning. Then the run remains until `stepset prune` deletes it.
     """
     if final.expires is None:
         return
@@ -33,13 +35,16 @@ async def delete_when_expired(namespaced: NamespacedClient, workload: Manifest, 
         async with namespaced.client:
             await delete(namespaced, workload)
     except StepsetError as error:
-        _log.warning("run %s has expired, but cannot be deleted; use stepset prune: %s", final.name, error)
+        _log.warning("run %s has expired, but cannot be deleted now; prune deletes it later: %s", final.name, error)
 
 
 def delete_in_background(
     connection: Connection, namespaced: NamespacedClient, workload: Manifest, final: RunStatus
 ) -> None:
-    """Deletes a run when it expires, in a thread that does not keep the process running."""
+    """Starts a daemon thread that deletes a run when the run expires.
+
+    The thread does not keep the process running.
+    """
     if final.expires is None:
         return
 

@@ -1,25 +1,40 @@
-"""Finds runs of all kinds of workloads by name, and reads their current state."""
+"""Finds runs by name, among all kinds of workloads, and reads their current state."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from stepset.backends.airflow_tasks import task_selectors
 from stepset.backends.kubernetes.api.client import gather
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, RefusedError, Reply
-from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, Resource, resource_of, target_of
+from stepset.backends.kubernetes.api.resources import (
+    EVENTS,
+    QUEUE_WORKLOADS,
+    WORKLOADS,
+    Manifest,
+    Resource,
+    resource_of,
+    target_of,
+)
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
+from stepset.backends.kubernetes.logs.progress import read_progress
+from stepset.backends.kubernetes.missing_pods import events_of_missing_pods
 from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
-from stepset.backends.kubernetes.watch.selectors import Collection, of_kind, of_run
+from stepset.backends.kubernetes.watch.selectors import KUEUE_UID, Collection, of_kind, of_run
+from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
+from stepset.backends.run_names import being_deleted, name_taken, similar
+from stepset.defaults import TARGET
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
-from stepset.unstructured import part, text
+from stepset.unstructured import part, rows, text
 from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.failed import failed_job, failed_pod
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import is_run, name_of, run_of, uid_of
 from stepset.watch.cluster.reports import Reports
@@ -30,49 +45,83 @@ from stepset.watch.list_watch import ListWatch
 _log = logging.getLogger(__name__)
 
 RunKey = tuple[str, str]
-"""The namespace and the name of a run."""
+"""A tuple of the namespace and the name of a run."""
 
+_EVENTS = "500"
+"""The maximum number of events that are read about one pod or Job."""
+_NAMED = "100"
+"""The maximum number of runs of each kind that are read to suggest a name."""
 _ATTEMPTS = 5
-"""Attempts to complete a list whose pages expire or that has no resourceVersion; backoff separates them."""
+"""The number of attempts to complete a list.
+
+A list is incomplete if its pages expire, or if the list has no resourceVersion. The pauses between the attempts
+increase.
+"""
 
 
 async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] = tuple(WORKLOADS)) -> Manifest:
-    """Returns the workload of a run, or of a job's newest run; `targets` are the kinds of workload to look up.
+    """Returns the workload of a run.
 
-    Raises RunNotFoundError if there is none, InfrastructureError if the server cannot be reached or denies access to
-    all kinds.
+    Args:
+        name: the name of a run, a job or an Airflow task. If no run has this name, this function returns the workload
+            of the newest run of the job or task.
+        targets: the kinds of workload to look up.
+
+    Raises:
+        RunNotFoundError: no run was found.
+        InfrastructureError: the server cannot be reached, or the server denies access to all kinds.
     """
     kinds = [WORKLOADS[target] for target in targets]
     answers = await gather(*(namespaced.client.get(namespaced.one(kind, name)) for kind in kinds))
     for kind, reply in zip(kinds, answers, strict=True):
         if reply.accepted and is_run(reply.body):
             return _with_kind(reply.body, kind)
-    of_job = await gather(
-        *(namespaced.client.get(namespaced.all(kind), {"labelSelector": f"{JOB}={name}"}) for kind in kinds)
-    )
-    found = [
-        _with_kind(each, kind)
-        for kind, reply in zip(kinds, of_job, strict=True)
-        for each in _items(reply)
-        if is_run(each)
-    ]
-    if found:
-        return max(found, key=lambda each: (str(each["metadata"]["creationTimestamp"]), str(each["metadata"]["name"])))
+    for selector in (f"{JOB}={name}", *task_selectors(name)):
+        if found := await _labelled(namespaced, kinds, selector):
+            return newest(found)
     await _check_access(namespaced, kinds, answers)
+    hidden = await _hidden_targets(namespaced, kinds, answers)
+    unread = f", or has a target whose runs this account may not read ({', '.join(hidden)})" if hidden else ""
+    hint = similar(name, await _some_names(namespaced, kinds))
     raise RunNotFoundError(
-        f"run {name!r} is not in namespace {namespaced.namespace}; see 'stepset list --backend kubernetes --namespace"
-        f" {namespaced.namespace}'"
+        f"run {name!r} is not in namespace {namespaced.namespace}, or was deleted, for example after it failed in a"
+        f" queue{unread}; {hint}list the runs of this namespace to see their names"
     )
 
 
-async def find_owned(
-    namespaced: NamespacedClient, owner: str, targets: Sequence[str] = tuple(WORKLOADS)
+async def check_free(namespaced: NamespacedClient, name: str) -> None:
+    """Checks that no run of any kind has this name.
+
+    If two runs had the same name and different kinds, the runs would share objects such as ConfigMaps. If the account
+    cannot read a kind, this function does not check the runs of this kind.
+
+    Raises:
+        BadInputError: a run has this name.
+        InfrastructureError: a run of this name is being deleted.
+    """
+    for reply in await gather(*(namespaced.client.get(namespaced.one(kind, name)) for kind in WORKLOADS.values())):
+        if reply.accepted and is_run(reply.body):
+            raise being_deleted(name) if reply.body["metadata"].get("deletionTimestamp") else name_taken(name)
+
+
+async def _some_names(namespaced: NamespacedClient, kinds: Sequence[Resource]) -> list[str]:
+    """Returns the names of at most `_NAMED` runs of each kind, and of their jobs."""
+    found = await _labelled(namespaced, kinds, RUN, {"limit": _NAMED})
+    metadata = [part(each, "metadata") for each in found]
+    return [name for each in metadata for name in (text(each, "name"), text(part(each, "labels"), JOB)) if name]
+
+
+async def _labelled(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], selector: str, limit: Mapping[str, str] | None = None
 ) -> list[Manifest]:
-    """Returns the workloads of all runs with this owner; the other arguments and the errors are those of `find`."""
-    kinds = [WORKLOADS[target] for target in targets]
-    query = {"labelSelector": f"{OWNER_HASH}={owner}"}
+    """Returns the workloads of the runs that match a label selector. Omits kinds that the account cannot read."""
+    query = {"labelSelector": selector, **(limit or {})}
     replies = await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
-    await _check_access(namespaced, kinds, replies)
+    return runs_in(kinds, replies)
+
+
+def runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifest]:
+    """Returns the workloads of runs in the lists of several kinds. Omits the lists that the server refused."""
     return [
         _with_kind(each, kind)
         for kind, reply in zip(kinds, replies, strict=True)
@@ -81,17 +130,50 @@ async def find_owned(
     ]
 
 
-async def read_run(namespaced: NamespacedClient, workload: Manifest, now: float) -> RunStatus:
-    """Returns the state of a run; `now` is in seconds since the epoch."""
+def newest(workloads: Sequence[Manifest]) -> Manifest:
+    """Returns the workload that was created last. If several were created in the same second, compares their names."""
+    return max(workloads, key=_created)
+
+
+def _created(workload: Manifest) -> tuple[str, str]:
+    metadata = part(workload, "metadata")
+    return text(metadata, "creationTimestamp"), text(metadata, "name")
+
+
+async def find_owned(
+    namespaced: NamespacedClient, owner: str, targets: Sequence[str] = tuple(WORKLOADS)
+) -> list[Manifest]:
+    """Returns the workloads of all runs with this owner. Raises the errors of `find`.
+
+    `targets` are the kinds of workload to look up.
+    """
+    kinds = [WORKLOADS[target] for target in targets]
+    query = {"labelSelector": f"{OWNER_HASH}={owner}"}
+    replies = await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
+    await _check_access(namespaced, kinds, replies)
+    return runs_in(kinds, replies)
+
+
+async def read_run(
+    namespaced: NamespacedClient, workload: Manifest, now: float, *, progress: bool = False
+) -> RunStatus:
+    """Returns the state of a run. `now` is the current time in seconds since the epoch.
+
+    If `progress` is true, the progress is read from the end of a log. A verdict already contains the progress.
+    Therefore, if the run has a verdict, this function reads no log.
+    """
     if (verdict := verdict_of(workload)) is not None:
         return verdict
     objects = await read_objects(namespaced, workload)
+    await _read_cause_of_restart(namespaced, objects)
     await QueuePositions(namespaced).read([objects])
-    return status_of(objects, Reports(), now)
+    await UnqueuedRuns(namespaced).read([objects])
+    status = status_of(objects, Reports(), now)
+    return status.with_(progress=await read_progress(namespaced, objects)) if progress else status
 
 
 async def read_objects(namespaced: NamespacedClient, workload: Manifest) -> RunObjects:
-    """Returns the objects of a run; if the run no longer exists, only `workload`, marked as deleted."""
+    """Returns the objects of a run. If the run no longer exists, returns only `workload`, marked as deleted."""
     about, namespaced = workload["metadata"], namespaced.of_kind(resource_of(workload))
     objects = RunObjects(str(about["name"]), str(about["uid"]))
     for changes in await gather(*(listed(namespaced, each) for each in of_run(namespaced.namespace, workload))):
@@ -102,12 +184,36 @@ async def read_objects(namespaced: NamespacedClient, workload: Manifest) -> RunO
     return objects
 
 
+async def _read_cause_of_restart(namespaced: NamespacedClient, objects: RunObjects) -> None:
+    """Adds to `objects` the events about the failed Job and the failed pod of the previous attempt.
+
+    The Job and the pod no longer exist. `read_objects` reads only events of the type Warning. Other types are needed
+    too. For example, the scheduler's event about a preempted pod has the type Normal.
+    """
+    if not objects.attempt or (job := failed_job(objects)) is None:
+        return
+    await _see_events(namespaced, objects, f"involvedObject.uid={job.about}")
+    if pod := failed_pod(objects, job):
+        await _see_events(namespaced, objects, f"involvedObject.kind=Pod,involvedObject.name={pod}")
+
+
+async def _see_events(namespaced: NamespacedClient, objects: RunObjects, selector: str) -> None:
+    """Lists events with a field selector, and adds the events to `objects`.
+
+    If the account has no permission to list events, the function adds no events.
+    """
+    query = {"fieldSelector": selector, "limit": _EVENTS}
+    reply = await namespaced.client.get(EVENTS.path(namespaced.namespace), query)
+    for each in _items(reply):
+        _see(objects, Change("ADDED", {**each, "kind": "Event"}))
+
+
 async def pods_with_logs(
     namespaced: NamespacedClient, workload: Manifest, sources: frozenset[str] | None
 ) -> list[LogPod]:
-    """Returns the pods of a run whose logs may hold lines of `sources`, in the order of their attempts.
+    """Returns the pods of a run whose logs may contain lines of `sources`. Pods of earlier attempts come first.
 
-    Raises InfrastructureError if the account may not read the pods.
+    Raises InfrastructureError if the account cannot read the pods.
     """
     about, known = workload["metadata"], read_workload(workload)
     namespaced = namespaced.of_kind(resource_of(workload))
@@ -125,27 +231,30 @@ async def pods_with_logs(
 async def read_all(
     namespaced: NamespacedClient, now: float, targets: Sequence[str] = tuple(WORKLOADS)
 ) -> list[tuple[Manifest, RunStatus]]:
-    """Returns every run in a namespace: its workload, and its state; `targets` and the errors are those of `find`.
+    """Returns the workload and the state of every run in the client's namespace.
 
-    A client whose namespace is empty reads the runs in all namespaces.
-
-    The number of requests does not depend on the number of runs.
+    If the client's namespace is empty, this function reads the runs in all namespaces. The number of requests does not
+    depend on the number of runs. `targets` are the kinds of workload to look up. Raises the errors of `find`.
     """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await gather(
         *(namespaced.client.get(namespaced.all(kind), {"labelSelector": RUN, "limit": "1"}) for kind in kinds)
     )
-    found: dict[RunKey, tuple[Manifest, RunStatus]] = {}
+    found: dict[RunKey, tuple[Manifest, RunObjects]] = {}
     for kind, reply in zip(kinds, replies, strict=True):
         if any(map(is_run, _items(reply))):
-            found = {**await _runs_of_kind(namespaced, kind, now), **found}
+            found = {**await _runs_of_kind(namespaced, kind), **found}
     await _check_access(namespaced, kinds, replies)
-    return list(found.values())
+    verdicts = {key: verdict_of(workload) for key, (workload, _) in found.items()}
+    active = [objects for key, (_, objects) in found.items() if verdicts[key] is None]
+    for objects, event in await events_of_missing_pods(namespaced, active):
+        _see(objects, event)
+    return [
+        (workload, verdicts[key] or status_of(objects, Reports(), now)) for key, (workload, objects) in found.items()
+    ]
 
 
-async def _runs_of_kind(
-    namespaced: NamespacedClient, kind: Resource, now: float
-) -> dict[RunKey, tuple[Manifest, RunStatus]]:
+async def _runs_of_kind(namespaced: NamespacedClient, kind: Resource) -> dict[RunKey, tuple[Manifest, RunObjects]]:
     namespaced = namespaced.of_kind(kind)
     objects: dict[RunKey, RunObjects] = {}
     workloads: dict[RunKey, Manifest] = {}
@@ -161,18 +270,32 @@ async def _runs_of_kind(
                 objects[key] = RunObjects(run, uid_of(change.object))
             if key in workloads:
                 _see(objects[key], change)
-    return {
-        key: (_with_kind(each, kind), verdict_of(each) or status_of(objects[key], Reports(), now))
-        for key, each in workloads.items()
-    }
+    await _see_queue(namespaced, objects.values())
+    return {key: (_with_kind(each, kind), objects[key]) for key, each in workloads.items()}
+
+
+async def _see_queue(namespaced: NamespacedClient, runs: Iterable[RunObjects]) -> None:
+    """Adds the Workloads of Kueue to the runs that wait in a queue. If no run waits, sends no request."""
+    known = [(run, run.workload) for run in runs if run.workload is not None]
+    waiting = {run.uid: run for run, workload in known if workload.suspended and workload.queue}
+    if not waiting:
+        return
+    collection = Collection(QUEUE_WORKLOADS.path(namespaced.namespace), {"labelSelector": KUEUE_UID}, needed=False)
+    for change in await listed(namespaced, collection):
+        if run := waiting.get(text(part(change.object, "metadata", "labels"), KUEUE_UID)):
+            _see(run, change)
 
 
 async def listed(namespaced: NamespacedClient, collection: Collection) -> list[Change]:
     """Returns the objects of a collection.
 
-    Returns an empty list if the server does not serve the kind, or if the account may not read a collection that is not
-    needed. Raises InfrastructureError for every other refusal, and for a list that could not be completed in several
-    attempts.
+    Returns an empty list in two cases:
+
+    - The server does not serve the kind of the objects.
+    - `collection.needed` is False, and the account cannot read the collection.
+
+    Raises InfrastructureError if the server refuses the list for any other reason, or if all attempts to complete the
+    list have failed.
     """
     list_watch, failures = ListWatch(collection.wanted), 0
     while True:
@@ -182,7 +305,7 @@ async def listed(namespaced: NamespacedClient, collection: Collection) -> list[C
                 return changes
             continue
         except RefusedError as error:
-            if error.reply.status != GONE:  # 410: the server no longer keeps the list
+            if error.reply.status != GONE:  # 410 Gone: the server no longer has the version of the list
                 return _without(namespaced, collection, error)
             list_watch.expired()
             failure: Exception = error
@@ -195,7 +318,10 @@ async def listed(namespaced: NamespacedClient, collection: Collection) -> list[C
 
 
 def _without(namespaced: NamespacedClient, collection: Collection, refused: RefusedError) -> list[Change]:
-    """Returns no objects if a state can be computed without the refused list; otherwise raises InfrastructureError."""
+    """Returns an empty list if the states of runs can be computed without the refused list.
+
+    Otherwise raises InfrastructureError.
+    """
     if refused.reply.status == NOT_FOUND or (refused.reply.status == FORBIDDEN and not collection.needed):
         return []
     if lacks_permission(refused.reply):
@@ -206,34 +332,50 @@ def _without(namespaced: NamespacedClient, collection: Collection, refused: Refu
 
 
 def _see(objects: RunObjects, change: Change) -> None:
-    """Adds an object to a run; omits one that cannot be read, with a warning."""
+    """Adds an object to a run. If the object cannot be read, logs a warning and ignores the object."""
     try:
         objects.see(change)
-    except Exception as error:  # noqa: BLE001  # one object must not hide the others
+    except Exception as error:  # noqa: BLE001  # one unreadable object must not hide the other objects
         _log.warning("%s cannot be read and is ignored: %r", name_of(change.object), error)
 
 
 def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
-    """Returns an item of a list with its apiVersion and kind, which lists omit."""
+    """Returns a copy of a list item, with the fields apiVersion and kind. The server omits these fields in lists."""
     names = {"jobs": "Job", "jobsets": "JobSet", "trainjobs": "TrainJob", "statefulsets": "StatefulSet"}
     version = f"{kind.group}/{kind.version}" if kind.group else kind.version
     return {"apiVersion": version, "kind": names[kind.plural], **workload}
 
 
 def _items(reply: Reply) -> Sequence[Manifest]:
-    return reply.body.get("items") or () if reply.accepted else ()
+    return rows(reply.body, "items") if reply.accepted else ()
 
 
 async def _check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]) -> None:
-    """Raises if the account may read none of the kinds; some kinds may be missing or denied.
+    """Raises InfrastructureError if the account can read none of the kinds.
 
-    A server denies access to a kind before it checks whether it serves the kind. The command in the error grants access
-    to the kinds that the server serves.
+    The error contains the command that grants access to the runs of one target. If the server serves the default
+    target, the command is for the default target.
     """
-    hidden = {kind: reply for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)}
-    if not hidden or any(reply.accepted or reply.lacks_object for reply in replies):
+    if any(reply.accepted or reply.lacks_object for reply in replies):
         return
+    if not (targets := await _hidden_targets(namespaced, kinds, replies)):
+        return
+    wanted = TARGET if TARGET in targets else targets[0]
+    refused = next(reply for kind, reply in zip(kinds, replies, strict=True) if kind == WORKLOADS[wanted])
+    others = [each for each in targets if each != wanted]
+    raise namespaced.granting(wanted).missing_permission(refused, others)
+
+
+async def _hidden_targets(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]
+) -> Sequence[str]:
+    """Returns the targets whose runs the account cannot read.
+
+    A server may deny access to a kind that the server does not serve. Therefore this function asks the server which of
+    the denied kinds it serves. The function returns only the targets of the served kinds. If the server serves none of
+    the denied kinds, the function returns the targets of all denied kinds.
+    """
+    hidden = [kind for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)]
     known = await gather(*(namespaced.client.get(kind.discovery) for kind in hidden))
-    served = [kind for kind, reply in zip(hidden, known, strict=True) if reply.status != NOT_FOUND] or list(hidden)
-    targets = [target for target in map(target_of, served) if target is not None]
-    raise namespaced.granting(*targets).missing_permission(hidden[served[0]])
+    served = [kind for kind, reply in zip(hidden, known, strict=True) if reply.status != NOT_FOUND] or hidden
+    return [target for target in map(target_of, served) if target is not None]

@@ -1,7 +1,7 @@
-"""Follows one run to its end: notifies an observer, and acts on the run's state.
+"""Follows one run until the run is finished, notifies an observer of changes, and acts on the run's state.
 
-watch/cluster/follow_policy.py decides when the pods of lost nodes are released, and when to give up a run that does not
-start.
+The module watch/cluster/follow_policy.py decides when the follower releases the pods of lost nodes, and when the
+follower gives up a run that does not start.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
+from stepset.backends.kubernetes.deleted_namespace import with_deleted_namespace
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
-from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, suspend
+from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, removal_notes, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.errors import InfrastructureError, StepsetError
@@ -38,49 +39,50 @@ from stepset.watch.retries import Retries
 _log = logging.getLogger(__name__)
 
 LOG_TIMEOUT = 15.0
-"""Seconds without output after which the follower of a run that is over stops waiting for the last lines."""
+"""If a finished run prints no lines for this number of seconds, the follower no longer waits for log lines."""
 POLL = 1.0
-"""Seconds after which the state is computed again without a change: parts of the state depend on time alone."""
+"""The number of seconds after which the state is computed again if no object has changed, because of time limits."""
 WRITE_TIMEOUT, WRITE_RETRY_INTERVAL = 60.0, 1.0
-"""Seconds for which writing the verdict is retried while the server is down, and seconds between two retries."""
+"""If the server is down, writing the verdict is retried every WRITE_RETRY_INTERVAL s, for WRITE_TIMEOUT s."""
 
 _PAUSE_FACTOR = 5
-"""The pause after a state was computed, as a multiple of the duration of the computation."""
+"""The pause after a computation of the state, as a multiple of the duration of the computation."""
 
 Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
 
 
 class Observer(Protocol):
-    """Receives a run's output and states, in the event loop, one call at a time; log readers wait for each call."""
+    """Receives a run's output and states, one call at a time. Log readers wait until each call has returned."""
 
     async def on_output(self, output: PodOutput) -> None:
-        """Receives lines that a pod printed."""
+        """Receives log lines of a pod."""
 
     async def on_status(self, status: RunStatus) -> None:
         """Receives the run's state after each change, and the final state after the last line."""
 
     async def on_tick(self) -> None:
-        """Is called about once in `RunFollower.poll` seconds, whether or not anything has changed."""
+        """Is called after each computation of the state, even if the state has not changed."""
 
 
 class RunFollower:
     """Follows one run.
 
     Args:
-        workload: the run's workload; its apiVersion, kind and metadata suffice.
-        informer: an informer that several runs share; default: one for this run.
-        sources: the sources whose pods' logs are read, such as `rank 0`; None: all; empty: none.
-        timeouts: the time limits after which the follower gives up a run that does not start; default: none.
+        workload: the run's workload. Only the fields apiVersion, kind and metadata are needed.
+        informer: an informer that several runs share; default: a new informer for this run.
+        sources: the sources whose log lines are needed, such as `rank 0`. The follower reads only logs that may contain
+            lines of these sources. None means all sources. If the set is empty, no log is read.
+        timeouts: the time limits after which the follower gives up a run that does not start; default: no limits.
         releases_pods: whether the follower releases the pods of lost nodes.
-        writes_verdict: whether the follower writes the verdict; default: `releases_pods`.
-        notes: notes to show with the run from the start.
-        reports: progress and events that the pods have reported so far.
-        positions: pod uid -> the position up to which another process has consumed its log.
-        connections: limits how many logs are read at the same time.
-        poll: seconds after which the state is computed again without a change.
+        writes_verdict: whether the follower writes the verdict; default: the value of `releases_pods`.
+        notes: the notes that every status of the run contains.
+        reports: the progress and events that the pods have reported so far.
+        positions: a mapping from a pod's uid to the position up to which another process has consumed the pod's log.
+        connections: limits the number of logs that are read at the same time.
+        poll: the number of seconds after which the state is computed again if no object has changed.
 
     Attributes:
-        status: the state that the observer last received.
+        status: the last computed state of the run.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class RunFollower:
         self._writes_verdict = releases_pods if writes_verdict is None else writes_verdict
         self._notes, self._reports = notes, reports or Reports()
         self._positions, self._connections = positions, connections
-        self._policy, self._retries = FollowPolicy(timeouts or READ_ONLY), Retries()
+        self._policy, self._retries = FollowPolicy(timeouts or READ_ONLY, sources), Retries()
         self._outage = OutageNote(namespaced.client.server)
         self._run: FollowedRun | None = None
         self._logs: RunLogs | None = None
@@ -119,38 +121,44 @@ class RunFollower:
         self._wake: Callable[[], None] = lambda: None
         self._observer_lock = asyncio.Lock()
         name = str(workload["metadata"]["name"])
-        self.status = RunStatus(name, name, "kubernetes", notes=notes)
+        self.status = self._shown = RunStatus(name, name, "kubernetes", notes=notes)
 
     @property
     def gave_up(self) -> bool:
-        """Whether the follower has stopped waiting for a run that has not ended."""
+        """Whether the follower has stopped waiting for a run that is not finished."""
         return self._policy.gave_up
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why some logs could not be read to their end, each in one line."""
+        """The reasons why some logs could not be read completely, one line for each."""
         return () if self._logs is None else self._logs.problems
 
     @property
     def positions(self) -> dict[str, dict[str, Any]]:
-        """Pod uid -> the position up to which its log was consumed, as plain data."""
+        """A mapping from a pod's uid to a position, as plain data. The pod's log was consumed up to this position."""
         return {} if self._logs is None else self._logs.positions
 
     def cancel(self, stop: Stop = delete) -> None:
-        """Requests `stop.delete` or `stop.suspend`; the second call kills the pods. May be called from any thread."""
+        """Asks the follower to stop the run. `stop` is the function `delete` or `suspend` of the module `stop`.
+
+        A second call kills the run's pods. This method may be called from any thread.
+        """
         self._stop = stop
         self._stop_requests += 1
         self._wake()
 
     def leave(self) -> None:
-        """Makes `follow` return although the run continues. May be called from any thread."""
+        """Makes `follow` return. The run continues. This method may be called from any thread."""
         self._left = True
         self._wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
-        """Returns the status once the run is over or suspended by `cancel`, after `leave`, or after `timeout` seconds.
+        """Follows the run and returns its status.
 
-        Raises InfrastructureError if the account may not read the run.
+        Returns when the run is finished, when `cancel` has suspended the run, when `leave` is called, or after
+        `timeout` seconds.
+
+        Raises InfrastructureError if the account cannot read the run.
         """
         if (known := verdict_of(self._workload)) is not None:
             await self._set_status(known)
@@ -165,7 +173,10 @@ class RunFollower:
         return self.status
 
     async def send_stop_requests(self) -> None:
-        """Sends the requests of `cancel` to the server; returns early if it does not answer, so that callers retry."""
+        """Sends the requests of `cancel` to the server.
+
+        If the server does not answer, this method raises no error. The next call sends the requests again.
+        """
         while self._stops_sent < self._stop_requests:
             try:
                 if self._stops_sent == 0 or self._run is None:
@@ -206,7 +217,7 @@ class RunFollower:
 
     @property
     def _suspended(self) -> bool:
-        """Whether the run was suspended on request and its pods have ended."""
+        """Whether `cancel` has suspended the run and all pods of the run have terminated."""
         if not self._stops_sent or self._stop is not suspend or self._run is None:
             return False
         return self.status.phase is Phase.SUSPENDED and all_ended(self._run.objects)
@@ -223,11 +234,11 @@ class RunFollower:
             await self._update(run)
             async with self._observer_lock:
                 await self._observer.on_tick()
-            # A large run changes often, and its state takes long to compute.
+            # The state of a large run changes often and takes long to compute, so pause after each computation.
             await asyncio.sleep(min(self._poll, _PAUSE_FACTOR * (_now() - began)))
 
     async def _next_change(self, run: FollowedRun, until: float | None) -> None:
-        """Waits until the run has changed or `poll` seconds have passed, and passes changed pods to the log readers."""
+        """Waits until the run changes or `poll` seconds have passed, then passes changed pods to the log readers."""
         with anyio.move_on_after(self._poll if until is None else max(0.0, min(self._poll, until - _now()))):
             await run.changed.wait()
         run.changed.clear()
@@ -241,7 +252,7 @@ class RunFollower:
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None:
             self._policy.record_output(_now())
-        # If there is no position, another process has consumed these lines and has reported their progress.
+        # If there is no position, another process has already consumed these lines and their progress reports.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
         async with self._observer_lock:
@@ -251,10 +262,11 @@ class RunFollower:
 
     def _current_status(self, run: FollowedRun) -> RunStatus:
         """Returns the current state."""
-        return status_of(run.objects, self._reports, time.time())
+        status = self._policy.explained(status_of(run.objects, self._reports, time.time()))
+        return status.with_(points=self._reports.points)
 
     async def _update(self, run: FollowedRun) -> None:
-        """Computes the state, notifies the observer if it has changed, and acts on it."""
+        """Computes the run's state, notifies the observer if the state has changed, and acts on the state."""
         silent = run.silent_for()
         outage = self._outage.notes(silent, _now())
         if not run.complete:
@@ -263,10 +275,11 @@ class RunFollower:
         try:
             current = self._current_status(run)
             status = self._policy.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
-        except Exception as error:  # noqa: BLE001  # a defect must neither end the run nor hide its cause
+        except Exception as error:  # noqa: BLE001  # after an internal error, the run must continue
             await self._retry(error)
             return
         self._retries.succeeded()
+        await self._show_progress()
         if self._releases_pods and not status.phase.final:
             await self._release(run, silent)
         status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *outage))
@@ -275,8 +288,16 @@ class RunFollower:
         else:
             await self._set_status(status)
 
+    async def _show_progress(self) -> None:
+        """Notifies the observer of each new progress report except the last report. The next status contains it."""
+        for progress in self._reports.take_recent()[:-1]:
+            await self._notify(self._shown.with_(progress=progress))
+
     async def _retry(self, error: Exception) -> None:
-        """Reports that the state could not be computed, and pauses; raises InfrastructureError after the last retry."""
+        """Reports that the state could not be computed, and pauses before the next try.
+
+        Raises InfrastructureError after the last retry.
+        """
         pause = self._retries.failed()
         problem = f"the state of run {self.status.name} cannot be computed: {repr(error)[:200]}"
         _log.warning(problem, exc_info=True)
@@ -287,23 +308,28 @@ class RunFollower:
         await asyncio.sleep(pause)
 
     async def _set_status(self, status: RunStatus) -> None:
-        if status != self.status:
-            self.status = status
-            await self._notify()
+        self.status = status
+        if status != self._shown:
+            await self._notify(status)
 
-    async def _notify(self) -> None:
+    async def _notify(self, status: RunStatus) -> None:
+        self._shown = status
         async with self._observer_lock:
-            await self._observer.on_status(self.status)
+            await self._observer.on_status(status)
 
     def _may_be_temporary(self, error: StepsetError) -> bool:
-        """Whether an error may be temporary: the server is down, or was down and has not loaded all roles yet."""
+        """Returns whether an error may be temporary.
+
+        An error may be temporary while the server is down. A server that has just started may also report a temporary
+        error, because it may not have loaded all roles.
+        """
         now = _now()
         if isinstance(error, UnreachableError) or (self._run is not None and self._run.silent_for()):
             self._unreachable_at = now
         return now - self._unreachable_at < REFUSAL_GRACE
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
-        """Deletes the pods of lost nodes, once each, if the job requests it."""
+        """Releases the pods of lost nodes if the job requests the release. Each pod is released only once."""
         for pod in self._policy.to_release(run.objects, time.time(), silent):
             try:
                 await release_pod(self._namespaced, pod.name, pod.uid)
@@ -314,21 +340,24 @@ class RunFollower:
             self._policy.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
-        """Reads the last lines, notifies the observer and writes the verdict of a run that is over."""
+        """Reads the last log lines of a finished run, notifies the observer, and writes the verdict."""
         await self._all_read()
         with anyio.move_on_after(POD_ENDS_TIMEOUT):
             while not success_confirmed(run.objects):
                 run.changed.clear()
                 await run.changed.wait()
+        await self._show_progress()
         status = self.status
         if not self.gave_up:
             with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
                 status = self._current_status(run)
         if status.phase.final:
-            assert self._logs is not None
-            notes = (*self._notes, *run.access_notes, *status.notes, *self._logs.problems)
+            if not self._stop_requests:
+                status = await with_deleted_namespace(self._namespaced, status, read_only=not self._releases_pods)
+            removed = removal_notes(self._workload) if self.gave_up else ()
+            notes = (*self._notes, *run.access_notes, *status.notes, *self.problems, *removed)
             self.status = status.with_(notes=tuple(dict.fromkeys(notes)))
-        await self._notify()
+        await self._notify(self.status)
         if self._writes_verdict:
             await self._conclude(self.status)
 
@@ -337,14 +366,14 @@ class RunFollower:
         await self._logs.finish(LOG_TIMEOUT)
 
     async def _conclude(self, final: RunStatus) -> None:
-        """Writes the verdict, and frees the resources of a run that was given up; retries while the server is down."""
+        """Writes the verdict. If the follower gave up the run, suspends the run. Retries while the server is down."""
         until, requests = _now() + WRITE_TIMEOUT, self._stop_requests
         while True:
             try:
                 try:
                     await write_verdict(self._namespaced, self._workload, final)
                 finally:
-                    if self.gave_up:  # even if the server refused the verdict: the run must free its resources
+                    if self.gave_up:  # free the resources even if the verdict is refused
                         await suspend(self._namespaced, self._workload)
                 await self._set_status(final)
                 return

@@ -1,4 +1,7 @@
-"""Observers of a followed run: `ListenerObserver` calls a RunListener, `OutputStream` sends the output to a stream."""
+"""Two implementations of `Observer`, which receives the output and states of a followed run.
+
+`ListenerObserver` calls a RunListener. `OutputStream` passes the output to a function.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ Args = TypeVarTuple("Args")
 
 
 class ListenerObserver:
-    """Calls a listener with states and the lines of `sources` (None: all), in a thread, because it may block."""
+    """Calls a listener with the states of a run and with the log lines of the run.
+
+    `sources` are the sources whose lines the listener receives. None means all sources. The listener is called in a
+    separate thread, because the listener may block.
+    """
 
     def __init__(self, listener: RunListener | None, sources: frozenset[str] | None = None) -> None:
         self._listener, self._sources = listener, sources
@@ -46,7 +53,7 @@ class ListenerObserver:
             await self._call(listener.on_status, status)
 
     async def on_tick(self) -> None:
-        """Calls the listener with the lines whose delivery was delayed, and is now due (`RunLines.due`)."""
+        """Calls the listener with the delayed lines that are now due (`RunLines.due`)."""
         await self._deliver(self._lines.due(time.monotonic()))
 
     async def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
@@ -59,13 +66,13 @@ class ListenerObserver:
 
 
 class OutputStream:
-    """Passes the output of a run's pods to `send`, which returns once it is received; ignores the run's states."""
+    """Passes the output of a run's pods to the function `send`. Ignores the states of the run."""
 
     def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
         self._send = send
 
     async def on_output(self, output: PodOutput) -> None:
-        """Sends an output; returns once it is received."""
+        """Passes an output to `send`, and waits until `send` returns."""
         await self._send(output)
 
     async def on_status(self, status: RunStatus) -> None:

@@ -1,9 +1,8 @@
-"""Creates, finds, follows, reads and ends runs on a cluster, asynchronously."""
+"""`ClusterRuns`, whose asynchronous methods create, find, follow, read and stop runs on a cluster."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -11,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
+from stepset.backends.kubernetes.api.exec import PodCommand
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.portal import items_of
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, resource_of
 from stepset.backends.kubernetes.find import (
+    check_free,
     find,
     find_owned,
     pods_with_logs,
@@ -27,32 +28,36 @@ from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
 from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.logs.selection import existing_rows, new_rows
-from stepset.backends.kubernetes.stop import delete, has_pods, kill_pods, suspend
+from stepset.backends.kubernetes.pod_exec import pod_command
+from stepset.backends.kubernetes.stop import delete, delete_ended, has_pods, kill_pods, suspend
 from stepset.backends.kubernetes.submit.abandoned import remove_half_submitted
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.kubernetes.submit.submission import Submitted, submit
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.prune import PruneRule, check_deletable, not_a_run
-from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
-from stepset.plan.program import program_text
+from stepset.backends.run_names import new_run_name
+from stepset.defaults import TARGET
+from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, RunStatus
-from stepset.spec.names import check_dns_1035
 from stepset.targets.request import RenderRequest, check_target
+from stepset.watch.advice import ADVICE
 from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.workload import verdict_of
-from stepset.watch.diagnose import ADVICE
-from stepset.watch.lines import Joiner, log_lines
+from stepset.watch.cluster.terminations import was_deleted
+from stepset.watch.cluster.workload import described, read_workload, verdict_of
+from stepset.watch.lines import Joiner, line_of, log_lines
+from stepset.watch.live_lines import LiveLine, LiveLines, open_states
+from stepset.watch.present.sentences import end_sentence
 
 Rows = list[bytes]
 
 _POLL = 0.5
-"""Seconds between two checks whether the pods of a cancelled run have ended."""
+"""The interval in seconds at which the pods of a cancelled run are read until they have terminated."""
 
 
 @dataclass(frozen=True)
 class _Cancelled:
-    """A run that was cancelled: its workload, its last known state, and its objects."""
+    """A cancelled run: its workload, its last known state, and its objects."""
 
     workload: Manifest
     status: RunStatus
@@ -60,15 +65,16 @@ class _Cancelled:
 
 
 class ClusterRuns:
-    """The runs in a namespace. An unknown `target` raises BadInputError.
+    """The runs in a namespace.
 
-    Every method raises InfrastructureError if the server cannot be reached or denies access.
+    The constructor raises BadInputError if `target` is unknown. Every method raises InfrastructureError if the server
+    cannot be reached or denies access.
 
     Args:
-        target: the kind of workload; None: jobset for new runs, and every kind when runs are looked up.
-        sources: the sources whose lines listeners receive, such as `rank 0`; default: all.
+        target: the kind of workload. None means that new runs are JobSets, and that runs of every kind are found.
+        sources: the sources whose log lines the listeners receive, such as `rank 0`; default: all sources.
         timeouts: the time limits after which a follower gives up a run that does not start.
-        change_pod: a function that is applied to the metadata and spec of every pod template; default: none.
+        change_pod: a function that changes every pod template; default: pod templates are not changed.
     """
 
     def __init__(
@@ -82,30 +88,33 @@ class ClusterRuns:
     ) -> None:
         if target is not None:
             check_target(target)
-        self.namespaced = namespaced.granting(target or "jobset")
-        self._target = target or "jobset"
+        self.namespaced = namespaced.granting(target or TARGET)
+        self._target = target or TARGET
         self._targets: Sequence[str] = (target,) if target else tuple(WORKLOADS)
         self._sources, self._timeouts = sources, timeouts or Timeouts()
         self._change_pod = change_pod
         self._cancelled: dict[str, _Cancelled] = {}
 
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
-        """Creates a run, or finds the one that the same owner has created before; returns it with its first notes.
+        """Creates a run, or finds the run that the same owner has already created. Returns the run and its notes.
 
-        Raises BadInputError if the job is not valid or the server refuses it; no object remains then.
+        Raises BadInputError if the job is not valid or the server refuses the job. Then no object of the run remains.
         """
         rendered = await self._rendered(request)
-        made = await submit(self.namespaced, rendered, self._target, self._change_pod)
-        return made, (*rendered.plan.notes, *request.sources.notes, *made.warnings)
+        from stepset.sources import shipped_note  # not at the top, because code that reads runs needs no job model
+        from stepset.targets.notes import cluster_notes
+
+        made = await submit(self.namespaced, rendered, self._target, self._change_pod, request.orphan)
+        notes = (*shipped_note(request.sources), *request.notes, *rendered.plan.notes, *request.sources.notes)
+        return made, (*notes, *cluster_notes(request.job), *made.warnings)
 
     async def submit(self, request: RunRequest) -> RunStatus:
-        """Creates a run that the caller does not follow; raises as `make` does."""
+        """Creates a run that the caller does not follow. Raises the errors of `make`."""
         made, notes = await self.make(request)
         run = str(made.workload["metadata"]["name"])
         status = RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
-        return status.with_(
-            program=program_text(request.job), labels=dict(request.job.labels), namespace=self.namespaced.namespace
-        )
+        workload = read_workload(made.workload)
+        return status if workload is None else described(status, workload)
 
     @asynccontextmanager
     async def following(
@@ -116,22 +125,22 @@ class ClusterRuns:
         *,
         read_only: bool = False,
     ) -> AsyncIterator[RunFollower]:
-        """Yields a follower of a run; `notes` are shown with the run from the start.
+        """Yields a follower of a run. `notes` are the notes that every status of the run contains.
 
-        `listener` receives lines and states in a separate thread. With `read_only` the follower writes no verdict and
-        releases no pods.
+        `listener` receives log lines and states, in a separate thread. If `read_only` is true, the follower reads no
+        logs, applies no time limits, writes no verdict and releases no pods.
         """
         async with self.observer(listener) as observer:
             yield self.follower(workload, observer, notes, read_only=read_only)
 
     def observer(self, listener: RunListener | None) -> ListenerObserver:
-        """Returns an observer that calls a listener with states, and with lines of the wanted sources."""
+        """Returns an observer that passes states and the log lines of `self._sources` to a listener."""
         return ListenerObserver(listener, self._sources)
 
     def follower(
         self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, read_only: bool = False
     ) -> RunFollower:
-        """Returns a follower of a run; the arguments are those of `following`."""
+        """Returns a follower of a run. `following` describes the arguments."""
         return RunFollower(
             self.namespaced,
             workload,
@@ -143,7 +152,7 @@ class ClusterRuns:
         )
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
-        """Returns the workload of the run `name`; None if it does not exist or its uid is not `uid` (if given)."""
+        """Returns the workload of a run. Returns None if no run has this name, or if the run does not have `uid`."""
         try:
             found = await find(self.namespaced, name, self._targets)
         except RunNotFoundError:
@@ -152,11 +161,11 @@ class ClusterRuns:
         return found if about["name"] == name and uid in ("", about["uid"]) else None
 
     async def owned(self, owner: str) -> Sequence[Manifest]:
-        """Returns the workloads of all runs with this owner, also of those that are over."""
+        """Returns the workloads of all runs with this owner, including finished runs."""
         return await find_owned(self.namespaced, owner, self._targets)
 
     async def find(self, name: str) -> Manifest:
-        """Returns the workload of a run; raises as `status` does."""
+        """Returns the workload of a run. Raises the errors of `status`."""
         return await find(self.namespaced, name, self._targets)
 
     async def read(self, workload: Manifest) -> RunStatus:
@@ -164,26 +173,26 @@ class ClusterRuns:
         return await read_run(self.namespaced, workload, time.time())
 
     async def status(self, name: str) -> RunStatus:
-        """Returns the state of a run, or of a job's newest run; raises RunNotFoundError if there is none."""
-        return await self.read(await self.find(name))
+        """Returns the state and progress of a run, or of a job's newest run. Raises RunNotFoundError."""
+        return await read_run(self.namespaced, await self.find(name), time.time(), progress=True)
 
     async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
-        """Returns the state of every run in the namespace, or in all namespaces, the newest first."""
+        """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first."""
         namespaced = replace(self.namespaced, namespace="") if all_namespaces else self.namespaced
         found = [status for _, status in await read_all(namespaced, time.time(), self._targets)]
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     async def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
-        """Deletes the ended runs that a rule selects; `dry_run` deletes nothing. Returns the runs, the newest first."""
+        """Deletes the finished runs that a rule selects, and returns them. If `dry_run` is true, deletes no run."""
         now = time.time()
         found = await read_all(self.namespaced, now, self._targets)
         selected = [(workload, status) for workload, status in found if rule.selects(status, now)]
         for workload, _ in () if dry_run else selected:
-            await delete(self.namespaced.of_kind(resource_of(workload)), workload)
+            await delete_ended(self.namespaced.of_kind(resource_of(workload)), workload)
         return sorted((status for _, status in selected), key=lambda run: run.created, reverse=True)
 
     async def delete_ended(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
-        """Deletes ended runs, and returns them; the arguments and errors are those of `Backend.delete`."""
+        """Deletes finished runs, and returns them. `Backend.delete` describes the arguments and errors."""
         workloads = [await self.find(name) for name in dict.fromkeys(names)]
         for name, workload in zip(dict.fromkeys(names), workloads, strict=True):
             if workload["metadata"]["name"] != name:
@@ -191,7 +200,7 @@ class ClusterRuns:
         found = [await self.read(workload) for workload in workloads]
         check_deletable(found)
         for workload in () if dry_run else workloads:
-            await delete(self.namespaced.of_kind(resource_of(workload)), workload)
+            await delete_ended(self.namespaced.of_kind(resource_of(workload)), workload)
         return found
 
     def output(
@@ -200,9 +209,13 @@ class ClusterRuns:
         sources: frozenset[str] | None,
         positions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> AsyncGenerator[PodOutput, None]:
-        """Yields the output of a run's pods until the run is over; skips pods that hold no lines of `sources`.
+        """Yields the output of a run's pods until the run is finished.
 
-        `positions`: pod uid -> the position in its log from which on the output is wanted; default: the beginning.
+        This method reads only logs that may contain lines of `sources`. `positions` maps a pod's uid to the position in
+        the pod's log at which the output begins; default: the beginning of the log.
+
+        This method raises InfrastructureError after the last output if some lines cannot be read, or if the run or one
+        of its pods was deleted before the run had finished.
         """
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
@@ -210,7 +223,9 @@ class ClusterRuns:
             follower = RunFollower(
                 self.namespaced, workload, stream, sources=sources, releases_pods=False, positions=positions
             )
-            await follower.follow()
+            status = await follower.follow()
+            if was_deleted(status):
+                raise InfrastructureError(end_sentence(status))
             if follower.problems:
                 raise InfrastructureError(follower.problems[0])
 
@@ -219,10 +234,13 @@ class ClusterRuns:
     async def lines(
         self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> AsyncGenerator[LogLine, None]:
-        """Yields the lines of `sources` (default: all) that a run's pods still hold, in the order of their times.
+        """Yields the log lines of the existing pods of a run, in the order of the lines' timestamps.
 
-        `follow` continues until the run is over, and yields lines as they are printed. If some lines cannot be read,
-        raises InfrastructureError after the others.
+        If `follow` is true, this method yields new lines when they are printed, until the run is finished. `sources`
+        are the sources whose lines are yielded; default: all sources.
+
+        If some lines cannot be read, this method yields all other lines, then raises InfrastructureError. It raises
+        the same error if a followed run or one of its pods is deleted.
         """
         workload = await self.find(name)
         if follow and verdict_of(workload) is None:
@@ -238,8 +256,26 @@ class ClusterRuns:
                 for row in rows:
                     yield line_of(row)
 
+    async def live_lines(self, name: str, sources: frozenset[str] | None) -> AsyncGenerator[Sequence[LiveLine], None]:
+        """Yields blocks that contain the lines of `lines(follow=True)` and the states of incomplete lines."""
+        workload = await self.find(name)
+        if verdict_of(workload) is not None:
+            async with aclosing(self.rows(workload, sources)) as blocks:
+                async for rows in blocks:
+                    yield [line_of(row) for row in rows]
+            return
+        joiners: dict[str, Joiner] = {}
+        states: dict[str, dict[str, str]] = {}
+        live = LiveLines(sources)
+        async with aclosing(self.output(workload, sources)) as outputs:
+            async for output in outputs:
+                pod, batch = output.pod, output.batch
+                states[pod] = open_states(states.get(pod, {}), batch)
+                lines = log_lines(joiners.setdefault(pod, Joiner()).join(batch.lines))
+                yield live.block(lines, {source: text for each in states.values() for source, text in each.items()})
+
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
-        """Yields the lines that `lines` yields without `follow`, in blocks of rows `[source] text`."""
+        """Yields the lines of `lines(follow=False)` in blocks of rows. A row has the form `[source] text`."""
         pods = await pods_with_logs(self.namespaced, workload, sources)
         namespaced = self.namespaced.of_kind(resource_of(workload))
         async with aclosing(merged_rows(namespaced, pods, sources)) as blocks:
@@ -247,7 +283,7 @@ class ClusterRuns:
                 yield rows
 
     async def timed_rows(self, name: str, selection: LogSelection) -> AsyncGenerator[Sequence[TimedRow], None]:
-        """Yields the lines that a selection names; arguments and errors are those of `Backend.timed_rows`."""
+        """Yields the selected log lines with their times. Raises the errors of `Backend.timed_rows`."""
         workload, wanted = await self.find(name), LogRange(selection.since)
         over, sources = verdict_of(workload) is not None, selection.sources
         pods = await pods_with_logs(self.namespaced, workload, sources)
@@ -260,19 +296,25 @@ class ClusterRuns:
                 async for block in new_rows(outputs, sources):
                     yield block
 
-    async def wait(self, name: str, timeout: float | None = None) -> RunStatus:
-        """Returns the final status of a run, or its current one after `timeout` seconds; raises as `status` does."""
+    async def pod_command(self, name: str, source: str, command: Sequence[str]) -> PodCommand:
+        """Returns the command that `exec` starts in the pod of a source. Raises the errors of `Backend.exec`."""
+        workload = await self.find(name)
+        namespaced = self.namespaced.of_kind(resource_of(workload))
+        return await pod_command(namespaced, await self.read(workload), source, command)
+
+    async def wait(self, name: str, timeout: float | None = None, listener: RunListener | None = None) -> RunStatus:
+        """Waits at most `timeout` seconds until a run is finished. `listener` receives the states of the run."""
         try:
             workload = await self.find(name)
         except RunNotFoundError:
             if name in self._cancelled:
                 return await self._ended(self._cancelled[name], timeout)
             raise
-        async with self.following(workload, read_only=True) as follower:
+        async with self.following(workload, listener, read_only=True) as follower:
             return await follower.follow(timeout)
 
     async def cancel(self, name: str) -> RunStatus:
-        """Deletes a run and returns its previous state; the second call kills its pods. Raises as `status` does."""
+        """Deletes a run, and returns the state of the run before this call. A second call kills the run's pods."""
         try:
             workload = await self.find(name)
         except RunNotFoundError:
@@ -294,7 +336,10 @@ class ClusterRuns:
         return status
 
     async def _ended(self, cancelled: _Cancelled, timeout: float | None) -> RunStatus:
-        """Waits until the pods of a cancelled run have ended; returns its last state."""
+        """Waits until the pods of a cancelled run have terminated, and returns the run's final state.
+
+        If pods still run after `timeout` seconds, returns the state that the run had when `cancel` was called.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while await has_pods(self.namespaced, cancelled.workload):
             if until is not None and time.monotonic() >= until:
@@ -303,14 +348,14 @@ class ClusterRuns:
         return _cancelled(cancelled.status)
 
     async def gone(self, workload: Manifest) -> bool:
-        """Whether neither a run nor its pods exist any longer, so that another run may have its name and its files."""
+        """Returns whether a run and all its pods are deleted. If so, a new run may use the run's name and files."""
         about = workload["metadata"]
         if await self.workload(str(about["name"]), str(about["uid"])) is not None:
             return False
         return not await has_pods(self.namespaced, workload)
 
     async def conclude(self, workload: Manifest, status: RunStatus, *, stop: bool) -> None:
-        """Writes a final status as the verdict of a run that no process follows; `stop` also suspends the run."""
+        """Writes the verdict of a run that no process follows. If `stop`, also suspends the run."""
         try:
             await write_verdict(self.namespaced, workload, status)
         finally:
@@ -318,19 +363,15 @@ class ClusterRuns:
                 await suspend(self.namespaced, workload)
 
     async def end(self, workload: Manifest, how: Stop = delete) -> None:
-        """Ends a run by `stop.delete` or `stop.suspend`; does nothing if it no longer exists."""
+        """Stops a run with `how`, a function of the module `stop`. If the run no longer exists, does nothing."""
         await how(self.namespaced, workload)
 
     async def _rendered(self, request: RunRequest) -> RenderRequest:
-        name = request.name or f"{request.job.name}-{secrets.token_hex(3)}"
-        try:
-            check_dns_1035(name)
-        except ValueError as error:
-            raise BadInputError(f"name: {error}") from error
-        await remove_half_submitted(self.namespaced, self._target)
         from stepset.rendering import make_request
+        from stepset.targets.validation.preflight import check_request
 
-        return make_request(
+        name = new_run_name(request.job.name, request.name)
+        rendered = make_request(
             request.job,
             request.sources,
             run=name,
@@ -339,16 +380,16 @@ class ClusterRuns:
             attempt=request.attempt,
             owned_by=request.owned_by,
         )
-
-
-def line_of(row: bytes) -> LogLine:
-    """Returns a row `[source] text` as a line."""
-    head, _, text = row.partition(b"] ")
-    return LogLine(head[1:].decode(), text.decode("utf-8", "replace"))
+        # Before the first request, because an error of the job does not depend on the server.
+        await asyncio.to_thread(check_request, rendered, self._target)
+        await remove_half_submitted(self.namespaced, self._target)
+        if request.name is not None and request.owner is None:
+            await check_free(self.namespaced, name)
+        return rendered
 
 
 def _cancelled(before: RunStatus) -> RunStatus:
-    """Returns the final state of a cancelled run that no longer exists, from its last known state."""
+    """Returns the final state of a cancelled run that no longer exists. `before` is the last known state."""
     kind = FailureKind.CANCELLED
     failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
     return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())

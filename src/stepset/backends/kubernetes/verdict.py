@@ -1,4 +1,7 @@
-"""Writes a run's verdict onto its workload, where it remains when the pods are deleted (watch/cluster/verdict.py)."""
+"""Writes the verdict of a run (watch/cluster/verdict.py) to the run's workload.
+
+The verdict remains after the pods are deleted.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from stepset.watch.cluster.verdict import verdict_text
 
 
 async def write_verdict(namespaced: NamespacedClient, workload: Manifest, status: RunStatus) -> bool:
-    """Writes the verdict, a final status; returns False if the workload no longer exists. Raises as `stop.check` does.
+    """Writes the final status of a run as the run's verdict.
 
-    A StatefulSet never ends by itself; it is scaled to zero, even if the server rejects the verdict.
+    Returns False if the workload no longer exists. Raises the errors of `stop.check`. A StatefulSet never finishes by
+    itself. Therefore this function scales a StatefulSet to zero replicas, even if the server rejects the verdict.
     """
     path, about = namespaced.path_of(workload), {"uid": workload["metadata"]["uid"]}
     verdict = {"metadata": {**about, "annotations": {VERDICT: verdict_text(status)}}}

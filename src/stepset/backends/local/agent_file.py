@@ -1,4 +1,4 @@
-"""The file from which the agents of local runs start: the built one, or its compiled copy."""
+"""Finds the agent's file for local runs. This file is the built file or the compiled copy of the built file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from stepset.agent import BUILT_FILE
 
 
 def agent_file(built: Path = BUILT_FILE) -> Path:
-    """Returns the compiled copy that an earlier agent wrote beside `built`; `built` if there is no current copy.
+    """Returns the compiled copy that an earlier agent wrote beside `built`, or `built` if there is no current copy.
 
-    The copy starts in half of the time. Its header contains Python's magic number, and the modification time and size
-    of `built` (PEP 552), as in `stepset.agent.bundle`.
+    The compiled copy starts in half of the time that `built` needs. The header of the compiled copy contains Python's
+    magic number, the modification time of `built`, and the size of `built` (PEP 552). `stepset.agent.bundle` writes the
+    header.
     """
     copy = Path(cache_from_source(str(built), optimization="stepset"))
     try:

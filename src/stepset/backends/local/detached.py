@@ -1,7 +1,8 @@
-"""Starts a local run in a process of its own, which continues when the caller ends, also when its terminal is closed.
+"""Starts a local run in a separate process.
 
-The caller sends the request to the new process, which starts the run, replies with its name or the error, and waits
-for the run's end.
+The run continues after the caller exits, or after the terminal of the caller is closed. The caller sends the request to
+the new process. The new process starts the run, and replies with the name of the run or with the error. Then the new
+process waits until the run has finished.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from stepset.backends.base import RunRequest
-from stepset.backends.local.store import RunStore
+from stepset.backends.local.runs.store import RunStore
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
+
+if TYPE_CHECKING:
+    from stepset.signals import StopRequests
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def start_detached(store: RunStore, grace: float, request: RunRequest) -> str:
-    """Starts a run in a new process and returns its name; raises as `launch.start_run`."""
-    # -P: a module in the current directory must not replace one of Python's own.
+    """Starts a run in a new process, and returns the name of the run. Raises the same errors as `launch.start_run`."""
+    # -P: a module in the current directory must not replace a module of Python's standard library.
     words = [sys.executable, "-P", "-m", "stepset.backends.local.detached"]
     try:
         with subprocess.Popen(
@@ -40,9 +46,9 @@ def start_detached(store: RunStore, grace: float, request: RunRequest) -> str:
 
 
 def _name_in(reply: bytes) -> str:
-    """Returns the run's name in a reply; raises the error in it."""
+    """Returns the name of the run in a reply. If the reply contains an error, raises this error."""
     if not reply:
-        raise InfrastructureError("the run cannot be started: its process ended; run it without --detach")
+        raise InfrastructureError("the run cannot be started: its process ended; run it in the foreground")
     answer: dict[str, Any] = json.loads(reply)
     if problems := answer.get("bad_input"):
         raise BadInputError(*problems, where=answer["where"])
@@ -52,13 +58,27 @@ def _name_in(reply: bytes) -> str:
 
 
 def main() -> None:
-    """Runs in the new process: reads a request from stdin, and writes the reply to stdout."""
-    from stepset.backends.local.launch import start_run
-    from stepset.signals import on_signals
+    """Runs in the new process. Reads a request from stdin, and writes the reply to stdout."""
+    from stepset.signals import StopRequests, on_signals
 
     store, grace, request = pickle.load(sys.stdin.buffer)  # written by the caller, through a pipe
+    # The run continues in the forked process. Only the process that exits here is a child of the caller.
     if os.fork():
-        os._exit(0)  # the caller waits for this process; the run's process is then no child of the caller
+        os._exit(0)
+    requests = StopRequests()
+    request = replace(request, stopping=lambda: requests.exist() or _caller_has_ended())
+
+    def stop(number: int) -> None:
+        requests.add()
+
+    with on_signals(_STOP_SIGNALS, stop):
+        _run(store, grace, request, requests)
+
+
+def _run(store: RunStore, grace: float, request: RunRequest, requests: StopRequests) -> None:
+    """Starts the run, sends the reply, and waits until the run has finished."""
+    from stepset.backends.local.launch import start_run
+
     try:
         handle = start_run(store, grace, request, None)
     except BadInputError as error:
@@ -68,13 +88,20 @@ def main() -> None:
     except OSError as error:
         _reply({"problem": f"the run cannot be started: {error.strerror or error}"})
     else:
-        with on_signals(_STOP_SIGNALS, lambda _: handle.cancel()):
-            _reply({"name": handle.name})
-            handle.wait()
+        requests.attach(handle.cancel)
+        _reply({"name": handle.name})
+        handle.wait()
+
+
+def _caller_has_ended() -> bool:
+    """Returns whether the caller has exited. If the caller has exited, the pipe for the reply has no reader."""
+    poll = select.poll()
+    poll.register(1, 0)  # POLLERR is reported even if no event is requested
+    return bool(poll.poll(0))
 
 
 def _reply(answer: dict[str, Any]) -> None:
-    """Sends the answer; closes the pipes to the caller."""
+    """Sends the answer to the caller, and closes the pipes to the caller."""
     os.write(1, json.dumps(answer).encode() + b"\n")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):

@@ -1,4 +1,8 @@
-"""The environment of a local pod: the caller's variables, the plan's, and those for several nodes on one machine."""
+"""Builds the environment of a local pod.
+
+The environment contains the caller's variables, the plan's variables, and variables that are needed because several
+nodes share one machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, Text, text
 from stepset.spec.devices import devices_of
 
-# Variables of another launcher that started this process: ranks must not use the values of its world.
+# Variables of another launcher that started this process. Ranks must not use the values of that launcher's world.
 _FOREIGN = re.compile(
     r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
     r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"
@@ -40,14 +44,17 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Host:
-    """The properties of the machine and of the calling process that a local run needs, read once before the run.
+    """Properties of the machine and of the calling process.
+
+    The properties are read once, before a local run starts.
 
     Args:
         environ: the caller's environment, without the variables that other launchers set.
         cores: the number of CPUs that this process may use.
-        root: whether the user is root; MPIs refuse to run as root unless two variables allow it.
+        root: whether the user is root. MPI implementations refuse to run as root unless two variables are set.
         gpus: the GPUs that this process may use.
-        secrets: (secret, key) -> value, for the job's variables.
+        secrets: the values from Secrets that the job's variables use. Each key of this mapping is a tuple: the name of
+            a Secret, and the name of an entry in this Secret.
     """
 
     environ: Mapping[str, str]
@@ -62,9 +69,9 @@ class Host:
 
 
 def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> Host:
-    """Returns the properties of this machine for a plan; raises BadInputError if a secret or a program is missing."""
+    """Returns the properties of this machine for a plan. Raises BadInputError if a secret or a program is missing."""
     kept = {name: value for name, value in environ.items() if not _FOREIGN.match(name)}
-    kept["PATH"] = _search_path(environ, sys.executable, sys.prefix)
+    kept["PATH"] = search_path(environ, sys.executable, sys.prefix)
     problems = [*_missing_programs(plan, kept["PATH"], work_dir)]
     secrets = {}
     for name, value in _secrets_of(plan):
@@ -94,9 +101,11 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
 def local_entries(
     plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
-    """Returns the variables that a pod needs because all nodes run here; the job's variables take precedence.
+    """Returns the variables that a pod needs because all nodes run here. The job's variables take precedence.
 
-    `rsh` is the program that replaces ssh, `scratch` the pod's own directory with a short path.
+    Args:
+        rsh: the path of the program that replaces ssh.
+        scratch: a directory with a short path that only this pod uses.
     """
     if not (group.in_world or group.name == LAUNCHER):
         return ()
@@ -111,7 +120,8 @@ def local_entries(
     elif host.gpus and any(entry.name == VISIBLE and entry.from_pod for entry in group.env):
         rows.append((VISIBLE, ",".join(host.gpus), "this machine's GPUs; the agent puts each process's own GPU first"))
     if plan.world.elastic:
-        # Otherwise c10d gives the workers the machine's name, which all nodes share and which need not resolve.
+        # Without this variable, c10d passes the name of the machine to the workers. All nodes have this name, and the
+        # name may not resolve.
         rows.append(("PET_LOCAL_ADDR", address, "the node's own address"))
     if plan.ssh is not None:
         crowded = world_processes(plan) > host.cores
@@ -124,12 +134,12 @@ def local_entries(
 
 
 def world_processes(plan: LaunchPlan) -> int:
-    """Returns the number of ranks, or of nodes if the plan does not state the number of ranks."""
+    """Returns the number of ranks. If the plan does not contain this number, returns the number of nodes."""
     return plan.world.size or plan.world.num_nodes
 
 
 def most_processes() -> int | None:
-    """Returns how many processes this machine can have at once; None if the system does not state a limit."""
+    """Returns the number of processes that this machine can have at once, or None if this number is unknown."""
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):  # not Linux
@@ -137,7 +147,10 @@ def most_processes() -> int | None:
 
 
 def gpus_per_node(plan: LaunchPlan, group: PodGroup) -> int:
-    """Returns the number of GPUs that a node uses: the number that it requests, else one for each process."""
+    """Returns the number of GPUs that a node requests.
+
+    If a node requests no GPUs, returns the number of processes per node.
+    """
     return devices_of(group.resources).processes or plan.world.procs_per_node or 0
 
 
@@ -148,8 +161,11 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
-    """Returns PATH; its `python3` is the interpreter that runs stepset unless another environment is active."""
+def search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
+    """Returns the PATH of the ranks.
+
+    `python3` on this PATH is the interpreter that runs stepset, unless another Python environment is active.
+    """
     path = environ.get("PATH") or os.defpath
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = environ.get(variable)
@@ -173,7 +189,7 @@ def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Ite
 
 
 def _missing_program(where: str, program: Text, search_path: str, work_dir: Path) -> Iterable[str]:
-    # A name is looked up on PATH, a path in the directory where the command starts.
+    # A name without a slash is looked up in PATH. A path is relative to the directory in which the command starts.
     word = "".join(str(part) for part in program.parts)
     place = str(work_dir / word) if "/" in word else word
     if not word or "$(" in word or shutil.which(place, path=search_path) is not None:

@@ -1,74 +1,75 @@
-"""One attempt of a run: starts the pods in order, reads their output, and stops them all when one fails."""
+"""Runs one attempt of a run: starts the pods in order, reads their output, and stops all pods when one fails."""
 
 from __future__ import annotations
 
 import errno
+import math
 import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from stepset.backends.local.journal import Journal
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.leftovers import end_processes_of
-from stepset.backends.local.pod import Pod
+from stepset.backends.local.pod import LocalPod
 from stepset.backends.local.ports.guard import Guard
+from stepset.backends.local.processes import oom_kills
 from stepset.plan.model import LAUNCHER, LaunchPlan, PodGroup
 from stepset.run_status import FailureKind
 from stepset.watch.agent_events import read_events
+from stepset.watch.deadline import exceeded_deadline
 from stepset.watch.diagnose import Observation, may_be_aftermath
 from stepset.watch.lines import Batch
 
 TICK = 0.1
-"""Seconds between two checks of conditions without a descriptor: cancellation, deadlines."""
+"""Cancellation requests and deadlines have no descriptor. They are checked at intervals of this number of seconds."""
 SETTLE = 1.0
-"""Seconds to wait, after a rank lost its peer, for the failure of the peer itself before the gang is stopped."""
+"""The number of seconds to wait for the failure of a peer after a rank has lost the connection to this peer."""
 REPORT = 2.0
-"""Seconds in which a pod with a failure must report the failure and end; the agent waits for the same time."""
+"""The number of seconds in which a failed pod must report its failure and exit. The agent waits for the same time."""
 MOST_RANKS = 10_000
-"""The maximum number of ranks of a run. Events of further ranks are ignored: each would add a row to the state."""
+"""The maximum number of ranks of a run. Events of further ranks are ignored, as each rank adds a row to the state."""
 MARGIN = 2.0
-"""Seconds after the grace period at which an agent that has not ended is killed."""
+"""An agent that has not exited this number of seconds after the grace period is killed."""
 
 _LIMITS = {
     errno.EMFILE: "; raise the limit of open files (ulimit -n)",
     errno.EAGAIN: "; raise the limit of processes (ulimit -u)",
 }
-"""Error number -> the remedy for a limit of the system."""
+"""The remedies for errors that mean that a limit of the system is reached, by the number of the error."""
 
 
 def remedy_of(error: OSError) -> str:
-    """Returns the remedy, after `; `, for an error that a system limit has caused; empty for other errors."""
+    """Returns `; ` and the remedy for an error that a system limit has caused. Returns "" for other errors."""
     return _LIMITS.get(error.errno or 0, "")
 
 
 @dataclass(frozen=True)
 class GangEnd:
-    """How an attempt ended: whether it `succeeded` by the plan's success rule, and which pods and ranks failed.
+    """The result of an attempt."""
 
-    `node_lost`: an elastic world lost a node, which does not count as a restart.
-    """
-
-    succeeded: bool
-    observations: tuple[Observation, ...]
-    node_lost: bool = False
+    succeeded: bool  # the result of the plan's success rule
+    observations: tuple[Observation, ...]  # the failed pods and ranks
+    node_lost: bool = False  # whether an elastic world lost a node; such a loss does not count as a restart
 
 
 class Gang:
     """The pods of one attempt.
 
     Args:
-        lifeline: the read end of a pipe that closes when this process ends; the agents then stop.
-        guard: confines the pods' ports to this machine; None if they cannot be confined or already are.
-        grace: seconds between SIGTERM and SIGKILL.
-        cancel_requests: returns the number of requests to cancel; two or more kill the pods at once.
-        deadline: monotonic time at which the run must be over, or None.
-        deadline_text: the deadline in the job's notation.
-        stdin: the standard input of an MPI job's launcher; None: it has none.
+        lifeline: the read end of a pipe that closes when this process exits. The agents stop when the pipe closes.
+        guard: confines the pods' ports to this machine. None if the ports cannot be confined or are already confined.
+        grace: the number of seconds between SIGTERM and SIGKILL.
+        cancel_requests: a function that returns the reason of each request to stop the run. A reason may be "". If
+            there are two or more requests, the pods are killed.
+        deadline: the monotonic time at which the run must have finished, or None.
+        deadline_text: the deadline as it is written in the job.
+        torch: whether the framework of the job is torch.
+        stdin: the standard input of the launcher of an MPI job. None if the launcher has no standard input.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Gang:
         lifeline: int,
         guard: Guard | None,
         grace: float,
-        cancel_requests: Callable[[], int],
+        cancel_requests: Callable[[], Sequence[str]],
         deadline: float | None = None,
         deadline_text: str = "",
+        torch: bool = False,
         stdin: int | None = None,
     ) -> None:
         self._plan = plan
@@ -91,10 +93,9 @@ class Gang:
         self._guard = guard
         self._grace = grace
         self._cancel_requests = cancel_requests
-        self._deadline = deadline
-        self._deadline_text = deadline_text
+        self._deadline, self._deadline_text, self._torch = deadline, deadline_text, torch
         self._stdin = stdin
-        self._pods = [Pod(spec) for spec in specs]
+        self._pods = [LocalPod(spec) for spec in specs]
         self._started: set[str] = set()
         self._selector = selectors.DefaultSelector()
         self._observations: list[Observation] = []
@@ -102,14 +103,14 @@ class Gang:
         self._oom_kills = oom_kills()
         self._succeeded = False
         self._node_lost = False
-        self._stop_at: float | None = None  # monotonic: when to stop a gang in which something failed
-        self._stopped_at: float | None = None  # epoch: when the gang was stopped; ranks that end later were stopped
+        self._stop_at: float | None = None  # the monotonic time at which a gang with a failure is stopped
+        self._stopped_at: float | None = None  # when the gang was stopped, in seconds since the epoch
         self._kill_at: float | None = None
         self._stragglers_until: float | None = None
         self._level = 0
 
     def run(self) -> GangEnd:
-        """Runs the pods until all have ended; returns how the attempt ended."""
+        """Runs the pods until all have exited, and returns the result of the attempt."""
         try:
             self._start_groups()
             while any(pod.running for pod in self._pods):
@@ -119,7 +120,7 @@ class Gang:
                 self._journal.tick()
         finally:
             for pod in self._pods:
-                if pod.running:  # only after an error in this class
+                if pod.running:  # only possible after an error in this class
                     pod.kill()
                 pod.close()
             self._selector.close()
@@ -143,7 +144,7 @@ class Gang:
             for pod in self._of(after.group)
         )
 
-    def _start(self, pod: Pod) -> bool:
+    def _start(self, pod: LocalPod) -> bool:
         spec = pod.spec
         try:
             pod.start(self._lifeline, self._guard, self._stdin if spec.group == LAUNCHER else None)
@@ -161,16 +162,16 @@ class Gang:
         self._journal.pod_started(spec, pod.pid)
         return True
 
-    def _of(self, group: str) -> list[Pod]:
+    def _of(self, group: str) -> list[LocalPod]:
         return [pod for pod in self._pods if pod.spec.group == group]
 
     # --- reading
 
-    def _serve(self, pod: Pod, what: Callable[[Pod], None]) -> None:
-        if pod.running:  # the pod may have ended after `select` returned
+    def _serve(self, pod: LocalPod, what: Callable[[LocalPod], None]) -> None:
+        if pod.running:  # the pod may have exited after `select` returned
             what(pod)
 
-    def _read(self, pod: Pod) -> None:
+    def _read(self, pod: LocalPod) -> None:
         data = pod.read()
         if data:
             self._take(pod, pod.lines.feed(data))
@@ -178,7 +179,7 @@ class Gang:
             self._selector.unregister(pod.output)
             self._reap(pod)
 
-    def _reap(self, pod: Pod) -> None:
+    def _reap(self, pod: LocalPod) -> None:
         if not pod.has_ended():
             return
         while data := pod.read():
@@ -189,7 +190,7 @@ class Gang:
                 self._selector.unregister(fd)
         self._ended(pod)
 
-    def _take(self, pod: Pod, batch: Batch) -> None:
+    def _take(self, pod: LocalPod, batch: Batch) -> None:
         batch.events = list(read_events(batch.events, MOST_RANKS))
         self._journal.batch(pod.spec, batch, pod.stopped)
         for event in batch.events:
@@ -199,10 +200,11 @@ class Gang:
             elif event["event"] in ("exited", "failed"):
                 self._rank_ended(pod, event)
 
-    def _rank_ended(self, pod: Pod, event: dict[str, Any]) -> None:
-        """Handles the agent's report of a rank's end or of its pod's failure."""
+    def _rank_ended(self, pod: LocalPod, event: dict[str, Any]) -> None:
+        """Handles an agent's report that a rank has exited or that the agent's pod has failed."""
         seen = self._observation(pod, event)
-        if event["event"] == "exited" and event.get("exit_code") == 0 and not seen.stopped:
+        if seen.succeeded:
+            self._observations.append(seen)
             return
         if pod.spec.config.get("launcher_restarts") and not seen.stopped:
             if event["event"] == "failed":
@@ -210,8 +212,8 @@ class Gang:
             return
         self._fail(seen)
 
-    def _ended(self, pod: Pod) -> None:
-        """Handles the end of a pod's agent."""
+    def _ended(self, pod: LocalPod) -> None:
+        """Handles the termination of a pod's agent."""
         code = pod.exit_code
         assert code is not None
         spec = pod.spec
@@ -228,15 +230,14 @@ class Gang:
             spec.source,
             time.time(),
             pod=spec.name,
-            node=spec.address,
+            node=spec.node,
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             tail=self._journal.tail(spec.source),
             stopped=pod.stopped,
             out_of_memory=self._oom_killer_struck() if code == -signal.SIGKILL else None,
         )
-        verdict = pod.verdict()
-        report = verdict.get("stepset") if isinstance(verdict, dict) else None
+        report = verdict.get("stepset") if isinstance(verdict := pod.verdict(), dict) else None
         failed = report.get("failed") if isinstance(report, dict) else None
         if isinstance(failed, dict):
             for event in read_events([{**failed, "event": "failed"}], MOST_RANKS):
@@ -244,8 +245,8 @@ class Gang:
         self._node_lost = self._node_lost or (bool(self._plan.world.elastic) and self._lost(pod))
         self._fail(own)
 
-    def _observation(self, pod: Pod, event: dict[str, Any]) -> Observation:
-        """Converts an agent's report of an end for the diagnosis."""
+    def _observation(self, pod: LocalPod, event: dict[str, Any]) -> Observation:
+        """Converts an agent's report of a failure or an exit to an observation."""
         spec = pod.spec
         rank = event.get("rank")
         source = spec.source if rank is None else f"rank {rank}"
@@ -253,19 +254,22 @@ class Gang:
         kind = event.get("kind")
         number = event.get("signal")
         exit_code = event.get("exit_code")
+        stopped = self._stopped_at is not None and at >= self._stopped_at
+        succeeded = event["event"] == "exited" and exit_code == 0 and not stopped
         killed = number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL
         return Observation(
             source=source,
             at=at,
             rank=rank,
             pod=spec.name,
-            node=spec.address,
+            node=spec.node,
             exit_code=exit_code,
             signal=number,
             error=event.get("error", ""),
             kind=FailureKind(kind) if kind in set(FailureKind) else None,
-            tail=self._journal.tail(source),
-            stopped=self._stopped_at is not None and at >= self._stopped_at,
+            tail=() if succeeded else self._journal.tail(source),
+            stopped=stopped,
+            succeeded=succeeded,
             out_of_memory=self._oom_killer_struck() if killed else None,
         )
 
@@ -275,7 +279,7 @@ class Gang:
 
     # --- deciding
 
-    def _pod_succeeded(self, pod: Pod) -> None:
+    def _pod_succeeded(self, pod: LocalPod) -> None:
         rule = self._plan.success
         if pod.spec.serves and not self._succeeded:
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, f"{pod.spec.name} ended before the run was over.")
@@ -283,14 +287,14 @@ class Gang:
             pods = self._of(rule.group)
             enough = pods[0].exit_code == 0 if rule.first else sum(p.exit_code == 0 for p in pods) >= rule.count
             if enough:
-                # As with the successPolicy of a Job, the failure of another node no longer matters. Some nodes of an
-                # elastic world may still be writing their last lines.
+                # From now on, failures of other nodes are ignored, as with the successPolicy of a Job. Some nodes of
+                # an elastic world may still be writing their last lines.
                 self._stop_at = None
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
         self._start_groups()
 
     def _stragglers_have_ended(self, now: float) -> bool:
-        """Whether the run has succeeded and its nodes have ended, or have had the time for it."""
+        """Whether a successful run's remaining nodes have exited, or the grace period for these nodes has passed."""
         if self._stragglers_until is None:
             return False
         return now >= self._stragglers_until or not any(p.running for p in self._of(self._plan.success.group))
@@ -299,15 +303,15 @@ class Gang:
         self._succeeded = True
         self._stop()
 
-    def _lost(self, pod: Pod) -> bool:
-        """Whether a signal that this process did not send ended the pod, as when a node is lost."""
+    def _lost(self, pod: LocalPod) -> bool:
+        """Whether the node is lost, that is, whether a signal from outside this process terminated the pod."""
         code = pod.exit_code or 0
         return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
 
-    def _replaces(self, pod: Pod) -> bool:
-        """Starts a lost node of an elastic world again if the other nodes can continue; returns whether it did.
+    def _replaces(self, pod: LocalPod) -> bool:
+        """Restarts a lost node if the other nodes of the elastic world can continue. Returns whether it was restarted.
 
-        Node 0 is not replaced: the rendezvous runs there and is lost with the node.
+        Node 0 is never restarted, because the rendezvous runs on node 0.
         """
         spec, elastic = pod.spec, self._plan.world.elastic
         if elastic is None or spec.group != self._plan.success.group or spec.index == 0 or self._stopped_at is not None:
@@ -317,41 +321,46 @@ class Gang:
             return False
         pod.close()
         end_processes_of(spec.directory)
-        again = Pod(spec)
+        again = LocalPod(spec)
         self._pods[self._pods.index(pod)] = again
         self._start(again)
         return True
 
     def _fail(self, seen: Observation) -> None:
-        """Records an end that is a failure, and stops the gang unless it is being stopped."""
+        """Records a failure of a pod or a rank. Stops the gang unless the gang is already stopping."""
         if self._succeeded or self._stragglers_until is not None:
             return
         self._observations.append(seen)
         if seen.stopped or self._stopped_at is not None:
             return
-        # If node 0 has just ended with exit code 0, the other nodes lose the store although the run has succeeded.
+        # If node 0 has just exited with code 0, the other nodes lose the store although the run has succeeded.
         lost_store = self._plan.success.first and seen.kind is FailureKind.RENDEZVOUS
         delay = SETTLE if lost_store or may_be_aftermath(seen) else 0.0
-        at = time.monotonic() + delay
-        self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
+        self._stop_at = min(self._stop_at or math.inf, time.monotonic() + delay)
 
     def _verdict_on_the_run(self, kind: FailureKind, text: str) -> None:
+        self._end(Observation("", time.time(), error=text, kind=kind))
+
+    def _end(self, seen: Observation) -> None:
+        """Records a failure of the run as a whole, and stops the gang. Does nothing if the gang is already stopping."""
         if self._stopped_at is None:
-            self._observations.append(Observation("", time.time(), error=text, kind=kind))
+            self._observations.append(seen)
+            self._journal.stop()
             self._stop()
 
     def _check(self) -> None:
-        """Handles requests to cancel, deadlines, errors of the log files, and pods without a pidfd."""
+        """Handles cancellation requests, deadlines, errors of the log files, and pods without a pidfd."""
         now = time.monotonic()
-        requests = self._cancel_requests() or (1 if self._journal.listener_error else 0)
+        requests = self._cancel_requests() or ([""] if self._journal.listener_error else [])
         if requests:
-            self._verdict_on_the_run(FailureKind.CANCELLED, "the run was cancelled.")
-        if requests > max(self._level, 1) and self._stopped_at is not None:
-            self._level = requests
+            why = next((f": {reason}" for reason in requests if reason), "")
+            self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled{why}.")
+        if len(requests) > max(self._level, 1) and self._stopped_at is not None:
+            self._level = len(requests)
             self._stop(at_once=True)
-        if self._deadline is not None and now >= self._deadline:
-            text = f"the run took longer than its deadline of {self._deadline_text}."
-            self._verdict_on_the_run(FailureKind.DEADLINE_EXCEEDED, text)
+        if self._deadline is not None and now >= self._deadline and self._stopped_at is None:
+            status, tail = self._journal.status(), self._journal.tail
+            self._end(exceeded_deadline(self._deadline_text, status, tail, time.time(), torch=self._torch))
         if broken := self._journal.broken:
             text = f"the logs of the run could not be written: {broken.strerror}."
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
@@ -367,11 +376,12 @@ class Gang:
                 self._reap(pod)
 
     def _stop(self, at_once: bool = False) -> None:
-        """Requests the end of every pod, except pods with a failure, which end by themselves.
+        """Asks all pods to stop, except failed pods. The agent of a failed pod stops without a request.
 
-        The agent of such a pod gives its launcher two seconds to report the failure, and then stops the other ranks.
+        The agent of a failed pod gives its launcher two seconds to report the failure, and then stops the other ranks.
         """
-        failing = set() if at_once else {o.pod for o in self._observations if o.source and not o.stopped}
+        failed = [o for o in self._observations if o.source and not o.stopped and not o.succeeded]
+        failing = set() if at_once else {o.pod for o in failed}
         if self._stopped_at is None:
             self._stopped_at = time.time()
         for pod in self._pods:
@@ -382,14 +392,5 @@ class Gang:
 
     def _timeout(self) -> float:
         now = time.monotonic()
-        next_at = self._stop_at if self._stopped_at is None else self._kill_at
-        return TICK if next_at is None else min(TICK, max(0.0, next_at - now))
-
-
-def oom_kills() -> int | None:
-    """Returns how many processes the kernel's out-of-memory killer has killed on this machine; None if unknown."""
-    try:
-        words = Path("/proc/vmstat").read_text().split()
-        return int(words[words.index("oom_kill") + 1])
-    except (OSError, ValueError):
-        return None
+        next_at = (self._stop_at if self._stopped_at is None else self._kill_at) or math.inf
+        return min(TICK, max(0.0, next_at - now))

@@ -1,4 +1,4 @@
-"""Records a run: writes logs and status to disk, and calls the listener."""
+"""Records a run: writes the logs and the status to the disk, and calls the listener."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from typing import Any, TypeVar
 from stepset.backends.base import OpenLineListener, RunListener
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.logs.files import Recorder
+from stepset.backends.local.logs.open_lines import OpenLinesFile
 from stepset.backends.local.processes import ProcessId
-from stepset.backends.local.store import RunDir
+from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
-from stepset.run_status import Failure, LogLine, RunStatus
+from stepset.run_status import Failure, LogLine, ProgressPoint, RunStatus
 from stepset.watch.lines import Batch, OpenLine
 from stepset.watch.run_lines import RunLines
 
 T = TypeVar("T")
 
 _STATE_EVERY = 0.2
-"""Seconds between two writes of the state while only lines and progress arrive."""
+"""The number of seconds between two writes of the state while only lines and progress arrive."""
+_CHECK_EVERY = 2.0
+"""The number of seconds between two searches for ranks that printed a traceback and did not exit."""
 _SHARE = 0.05
-"""The largest share of the time that writing the state may take; a limit for very many ranks."""
+"""The maximum fraction of the time that may be used to write the state. Only runs with very many ranks reach it."""
 
 
 class Journal:
-    """Records a run. Once `listener_error` is set, the listener is not called any more, and the run must stop."""
+    """Records a run.
+
+    When a method of the listener raises an error, the error is stored in `listener_error`. The listener is not called
+    again, and the run must stop.
+    """
 
     def __init__(self, run: RunDir, tracker: Tracker, listener: RunListener | None) -> None:
         self._run = run
@@ -34,11 +41,13 @@ class Journal:
         self._listener = listener
         self._recorder = Recorder(run)
         self._lines = RunLines()
+        self._open_lines = OpenLinesFile(run)
         self._result: Any = None
         self._unwritten = True
-        self._next_write = 0.0
+        self._next_write = self._next_open = self._next_check = 0.0
         self._processes: dict[str, ProcessId] = {}
         self._processes_unwritten = False
+        self._points: tuple[ProgressPoint, ...] = ()  # the points that were written last
         self.listener_error: BaseException | None = None
 
     @property
@@ -48,7 +57,7 @@ class Journal:
 
     @property
     def result(self) -> Any:
-        """The result that rank 0 of the last attempt reported."""
+        """The result that rank 0 reported in the last attempt."""
         return self._result
 
     @property
@@ -60,6 +69,7 @@ class Journal:
         return self._recorder.tail(source)
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
+        """Begins an attempt. `attempt` is the number of restarts of this run before this attempt."""
         self._recorder.begin_attempt()
         self._result = None
         self._tracker.begin(specs, attempt)
@@ -75,13 +85,13 @@ class Journal:
     def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
         """Records the output of a pod."""
         self._recorder.see(batch.events)
-        if batch.raw:
-            self._recorder.write(batch)
-            self._unwritten = True
+        self._open_lines.see(spec.name, batch)
+        self._recorder.write(batch)
+        self._unwritten |= bool(batch.raw or batch.between)
         if self._listener is not None:
             self._deliver(self._lines.feed(spec.name, batch, time.monotonic()))
         for progress in batch.progress:
-            self._tracker.progress(progress)
+            self._tracker.progress(progress, time.time())
         for event in batch.events:
             if event["event"] == "result":
                 self._result = event.get("result")
@@ -90,7 +100,7 @@ class Journal:
             self._tracker.event(spec, event, stopped)
 
     def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
-        """Passes lines to the listener, and states of incomplete lines if it accepts them."""
+        """Passes lines to the listener. Passes states of incomplete lines only if the listener accepts them."""
         if (listener := self._listener) is None:
             return
         for line in lines:
@@ -100,7 +110,7 @@ class Journal:
                 self._notify(listener.on_open_line, line)
 
     def _note_process(self, name: str, pid: object) -> None:
-        """Records the process of a pod's agent or of a rank; drops a pid that is not visible here."""
+        """Records the process of a pod's agent or of a rank. A pid that is not visible to this process is dropped."""
         process = ProcessId.of(pid)
         if process is None:
             self._processes.pop(name, None)
@@ -109,35 +119,47 @@ class Journal:
         self._processes_unwritten = True
 
     def _notify(self, method: Callable[[T], None], argument: T) -> None:
-        """Calls a method of the listener, unless a method has raised before."""
+        """Calls a method of the listener. Does nothing if a method has raised an error before."""
         if self.listener_error is None:
             try:
                 method(argument)
-            except BaseException as error:  # noqa: BLE001  # the listener's own; `LocalHandle.wait` raises it again
+            except BaseException as error:  # noqa: BLE001  # `LocalHandle.wait` raises the listener's error
                 self.listener_error = error
 
     def set(self, **changes: Any) -> None:
-        """Changes fields of the status, and publishes it."""
+        """Changes fields of the status, and publishes the status."""
         self._tracker.set(**changes)
         self.publish()
 
+    def stop(self) -> None:
+        """Records that the run is being stopped although no rank has failed."""
+        self._lines.stop()
+
     def attempt_over(self, failure: Failure | None) -> None:
         self._deliver(self._lines.end_attempt())
+        self._open_lines.clear()
+        self._open_lines.write()
         self._tracker.end(failure)
 
     def tick(self) -> None:
-        """Publishes changes at a limited rate."""
+        """Publishes changes of the status, and limits the number of writes to the disk."""
         now = time.monotonic()
         self._deliver(self._lines.due(now))
+        if now >= self._next_check:
+            self._tracker.note_stuck_rank(self.status, self.tail, time.time())
+            self._next_check = now + _CHECK_EVERY
         if self._tracker.changed:
             self._notify_status()
             self._unwritten = True
+        if now >= self._next_open:
+            self._unwritten |= self._open_lines.write()
+            self._next_open = now + _STATE_EVERY
         if self._unwritten and now >= self._next_write:
             self._write(self.status())
             self._next_write = time.monotonic() + max(_STATE_EVERY, (time.monotonic() - now) / _SHARE)
 
     def publish(self) -> RunStatus:
-        """Passes the status to the listener and writes it to disk."""
+        """Passes the status to the listener, and writes the status to the disk."""
         self._notify_status()
         status = self.status()
         self._write(status)
@@ -146,9 +168,13 @@ class Journal:
     def _write(self, status: RunStatus) -> None:
         self._unwritten = False
         if self._processes_unwritten:
-            with suppress(OSError):  # a full disk: writing the state fails, too, and reports it
+            with suppress(OSError):  # if the disk is full, the write of the state fails as well and reports the error
                 self._run.write_processes(self._processes)
                 self._processes_unwritten = False
+        if status.points != self._points:
+            with suppress(OSError):
+                self._run.write_points(status.points)
+                self._points = status.points
         try:
             self._run.write(status)
         except OSError as error:
@@ -161,7 +187,18 @@ class Journal:
             self._notify(self._listener.on_status, self.status())
 
     def status(self) -> RunStatus:
-        return self._tracker.status(self._recorder.last_line)
+        return self._tracker.status(self._last_line)
+
+    def _last_line(self, source: str) -> tuple[str, float | None]:
+        """Returns the last line of a source, and the time of its last output in seconds since the epoch.
+
+        If the source has printed no complete line, returns what its incomplete line shows, such as a progress bar. If
+        the job has Secrets, the incomplete line is not returned, because the agents redact only complete lines.
+        """
+        text, at = self._recorder.last_line(source)
+        if not text and not self._tracker.has_secrets:
+            text = self._open_lines.state(source)
+        return text, at
 
     def close(self) -> None:
         self._recorder.close()

@@ -1,6 +1,7 @@
-"""Starts a run: checks the job and claims addresses and ports before the supervisor starts.
+"""Starts a run: checks the job, and claims addresses and ports before the supervisor starts.
 
-Separate from LocalBackend, so that reading the state of a run does not import the job's model and the planners.
+This module is separate from LocalBackend. Therefore code that only reads the state of a run imports neither the
+planners nor the model of a job.
 """
 
 from __future__ import annotations
@@ -20,37 +21,56 @@ from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, 
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.ports.guard import Confinement, confinement
 from stepset.backends.local.ports.listing import exposed_ports
-from stepset.backends.local.store import RunDir, RunStore, default_ttl
+from stepset.backends.local.requirements import prepare_requirements
+from stepset.backends.local.runs.run_dir import RunDir
+from stepset.backends.local.runs.settings import default_ttl
+from stepset.backends.local.runs.store import RunStore
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
+from stepset.backends.run_names import new_run_name
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
 from stepset.plan.program import program_text
+from stepset.plan.values import text
 from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
-from stepset.spec.names import check_dns_1035
+from stepset.spec.resources import GPU_RESOURCE
+from stepset.spec.template import without_node_env
 
 
 def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
-    """Starts a run in this process and returns its handle at once; `listener` is called from the run's own thread.
+    """Installs the job's requirements, starts a run in this process, and returns its handle at once.
 
-    Raises BadInputError if the job cannot run as requested (nothing was created), and InfrastructureError if there is
-    no free port, no free address, or no space on the disk.
+    Args:
+        listener: receives the lines and states of the run. The thread of the run calls the methods of the listener.
+
+    Raises:
+        BadInputError: the job cannot run as requested. Nothing was created.
+        InfrastructureError: there is no free port, no free address or no space on the disk, or a package index fails.
+        RunStoppedError: `request.stopping` returned True during the installation. Nothing was created.
     """
     job = request.job
-    default_ttl(os.environ)  # an invalid value is an error before the run starts, not at its end
+    if job.code_volume is not None:
+        raise BadInputError(
+            "code: a volume exists only on a cluster; for a local run set code to the directory on this machine"
+        )
+    default_ttl(os.environ)  # raises an error for an invalid value now and not only at the end of the run
     if job.agent == "auto":
-        # On a cluster, `auto` depends on whether the image has Python; this machine has Python.
+        # On a cluster, `auto` depends on whether the image contains Python. This machine has Python.
         job = job.model_copy(update={"agent": True})
-    plan = make_plan(job)
+    # No pods are created from the template here. mpirun passes on variables of the template, and would print a warning
+    # for each variable that does not exist. Therefore only the existing variables remain in the template.
+    template = without_node_env(job.pod_template, os.environ)
+    plan = _plan_here(job.model_copy(update={"pod_template": template}))
     _check_size(plan)
-    name = _run_name(request)
+    name = new_run_name(request.job.name, request.name)
     directory = store.runs / name
     shipped = request.sources.code_dir.resolve()
     code_dir = directory / "code" if job.function is not None else shipped
     work_dir = code_dir if job.code is not None else request.sources.base_dir.resolve()
-    host = this_host(plan, os.environ, shipped if job.code is not None else work_dir)
+    prepared = prepare_requirements(request.sources.requirements, job, os.environ, request.stopping)
+    host = this_host(plan, prepared.environ, shipped if job.code is not None else work_dir)
     with ExitStack() as undo:
         claims = undo.enter_context(Claims())
         addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))
@@ -76,25 +96,28 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             job=job.name,
             backend="local",
             reason="Starting",
-            attempt=request.attempt,
+            first_attempt=request.attempt,
+            continues=request.continues,
             world_size=plan.world.size,
             created=time.time(),
             program=program_text(job),
             labels=dict(job.labels),
             notes=(
-                *_notes(plan, job, host.cores),
+                *request.notes,
+                *_notes(plan, job, host.cores, len(host.gpus)),
                 *request.sources.notes,
+                *prepared.notes,
                 *(exposed_ports(job.framework.kind, plan, ports, found.obstacle) if found.obstacle else ()),
             ),
         )
         _make_checkpoint_dir(job, store)
-        run, lock = store.create(status, job, request.sources.base_dir.resolve())
+        run, lock = store.create(status, job, request.sources.base_dir.resolve(), request.function_file)
         undo.callback(shutil.rmtree, run.path, ignore_errors=True)
         store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
         assignment = Assignment(request, plan, host, layout, claims, specs, ports, found.guard)
         supervisor = Supervisor(assignment, run, status, listener, handle.cancel_requests)
-        undo = undo.pop_all()  # a supervisor that has started releases the claims
+        undo = undo.pop_all()  # once the supervisor has started, it is responsible for the claims
     try:
         handle.supervise(supervisor, lock)
     except BaseException:
@@ -112,15 +135,18 @@ class LocalHandle:
         self._over = threading.Event()
         self._status: RunStatus | None = None
         self._error: BaseException | None = None
-        self._requests: list[None] = []  # a list: `append` cannot be interrupted half-way, `+= 1` can
+        # This is a list, because a signal handler can interrupt the increment of a counter between the read and the
+        # write of the counter. `append` cannot be interrupted.
+        self._requests: list[str] = []  # the reasons
 
     @property
     def name(self) -> str:
         return self._run.name
 
     def wait(self) -> RunStatus:
-        """Blocks until the run's thread has ended; returns the final status, or raises what the listener raised."""
-        # Not `join` alone: after an exception in a signal handler it returns too early (observed with CPython 3.11).
+        """Blocks until the thread of the run has finished. Returns the final status, or raises the listener's error."""
+        # `join` alone is not sufficient, because it returns too early after an exception in a signal handler (CPython
+        # 3.11).
         self._over.wait()
         if self._thread is not None:
             self._thread.join()
@@ -129,24 +155,26 @@ class LocalHandle:
         assert self._status is not None
         return self._status
 
-    def cancel(self) -> None:
-        """Requests the run's end; a second call kills it. Safe in signal handlers and in any thread."""
-        self._requests.append(None)
+    def cancel(self, *, reason: str = "") -> None:
+        """Asks the run to stop. A second call kills the run. Can be called in signal handlers and threads."""
+        self._requests.append(reason)
 
-    def cancel_requests(self) -> int:
-        """Returns the number of requests to cancel from this process and from others."""
-        return len(self._requests) + self._run.cancel_requests()
+    def cancel_requests(self) -> list[str]:
+        """Returns the reason of each request of this process and of other processes to stop the run, or ""."""
+        # The number is the size of a file that a rank can make arbitrarily large. A second request kills the run.
+        return [*self._requests, *[""] * min(2, self._run.cancel_requests())]
 
     def supervise(self, supervisor: Supervisor, lock: int) -> None:
-        """Starts the thread that runs the job and closes `lock` when the run has ended.
+        """Starts the thread that runs the job. The thread closes `lock` when the run has finished.
 
-        Raises InfrastructureError if the thread cannot start.
+        Raises:
+            InfrastructureError: the thread cannot start.
         """
         close_on_fork(lock)
 
         def work() -> None:
             try:
-                self._status = self._run.with_expiry(supervisor.supervise())
+                self._status = self._run.with_details(self._run.with_expiry(supervisor.supervise()))
             except BaseException as error:  # noqa: BLE001  # raised again by wait
                 self._error = error
             finally:
@@ -155,7 +183,7 @@ class LocalHandle:
                 atexit.unregister(self._at_exit)
                 self._over.set()
 
-        # A daemon, so that a process that ends without waiting for the run stops the run instead of waiting for it.
+        # The thread is a daemon. Therefore the process can exit before the run has finished. `_at_exit` stops the run.
         atexit.register(self._at_exit)
         self._thread = threading.Thread(target=work, name=f"stepset {self.name}", daemon=True)
         try:
@@ -174,19 +202,8 @@ class LocalHandle:
             self.wait()
 
 
-def _run_name(request: RunRequest) -> str:
-    """Returns the requested name, or the job's name with a random suffix."""
-    if request.name is None:
-        return f"{request.job.name}-{secrets.token_hex(3)}"
-    try:
-        check_dns_1035(request.name)
-    except ValueError as error:
-        raise BadInputError(f"name: {error}") from error
-    return request.name
-
-
 def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
-    """Raises BadInputError for a ring of nodes that would all listen on the same port of one address."""
+    """Raises BadInputError for a ring if all its nodes would listen on the same port of one address."""
     ring = any(name.startswith("ring-") for name in plan.ports)
     if ring and len(set(addresses.values())) < len(addresses):
         raise BadInputError(
@@ -196,7 +213,10 @@ def _check_addresses(plan: LaunchPlan, addresses: dict[str, str]) -> None:
 
 
 def _confinement(plan: LaunchPlan, host: Host) -> Confinement:
-    """Returns how the run's ports are confined; Open MPI 5 also has to reach them by non-loopback addresses."""
+    """Returns how the ports of the run are confined to this machine.
+
+    For Open MPI 5, this machine must be able to reach the ports also by its non-loopback addresses.
+    """
     found = confinement()
     mpirun = shutil.which("mpirun", path=host.environ.get("PATH"))
     if found.outer_addresses or plan.ssh is None or mpirun is None:
@@ -209,7 +229,7 @@ def _confinement(plan: LaunchPlan, host: Host) -> Confinement:
 
 
 def _check_rsh(plan: LaunchPlan, layout: RunLayout) -> None:
-    """Raises BadInputError if the path of the program that replaces ssh has spaces."""
+    """Raises BadInputError if the path of the program that replaces ssh contains spaces."""
     if plan.ssh is not None and has_spaces(layout.rsh):
         raise BadInputError(
             f"STEPSET_HOME: MPI cannot start programs from a path with spaces ({layout.rsh}); set STEPSET_HOME or"
@@ -218,13 +238,27 @@ def _check_rsh(plan: LaunchPlan, layout: RunLayout) -> None:
 
 
 def _check_size(plan: LaunchPlan) -> None:
-    """Raises BadInputError for a world of more processes than this machine can have."""
+    """Raises BadInputError if the world has more processes than this machine can have."""
     processes, most = world_processes(plan), most_processes()
     if most is not None and processes > most:
         raise BadInputError(
             f"num_nodes, procs_per_node: {processes} processes are more than this machine can have at once ({most});"
             " make the world smaller"
         )
+
+
+def _plan_here(job: TrainingJob) -> LaunchPlan:
+    """Returns the plan of a job, with the planned number of processes per node.
+
+    With `auto` and `gpu`, torchrun would count the GPUs or the cores of this machine, and not those that the job
+    requests for a node.
+    """
+    plan = make_plan(job)
+    counts = {text("auto"), text("gpu")}
+    entries = [entry for group in plan.groups if group.in_world for entry in group.env]
+    if any(entry.name == "PET_NPROC_PER_NODE" and entry.value in counts for entry in entries):
+        return make_plan(job.model_copy(update={"procs_per_node": plan.world.procs_per_node}))
+    return plan
 
 
 def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
@@ -244,15 +278,18 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
         ) from error
 
 
-def _notes(plan: LaunchPlan, job: TrainingJob, cores: int) -> tuple[str, ...]:
-    """Returns the notes that the run shows from the start."""
+def _notes(plan: LaunchPlan, job: TrainingJob, cores: int, gpus: int) -> tuple[str, ...]:
+    """Returns the notes that are shown from the start of the run."""
     notes = list(plan.notes)
     processes = world_processes(plan)
-    if processes > cores:
+    if processes > max(cores, gpus):  # if each process has a GPU, the number of cores does not matter
         notes.append(
             f"{processes} processes share {cores} {'core' if cores == 1 else 'cores'}: they run slower than on a"
             " machine with one core for each"
         )
+    if not gpus and GPU_RESOURCE in job.node_resources().limits:
+        ranks = "1 process runs" if processes == 1 else f"{processes} processes run"
+        notes.append(f"stepset found 0 GPUs on this machine; without GPUs, {ranks} on CPUs")
     notes += [
         f"storage: {volume.path} does not exist on this machine; local runs use the path unchanged"
         for volume in job.storage

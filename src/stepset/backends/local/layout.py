@@ -1,4 +1,7 @@
-"""Turns a plan into the pods of one attempt: addresses, paths, environment, command and agent config. Pure."""
+"""Converts a plan into the pods of one attempt, with their addresses, paths, environment, commands and agent configs.
+
+Contains only pure functions.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +41,20 @@ from stepset.plan.values import (
 )
 
 LAUNCHER_ADDRESS = "127.0.0.1"
-"""The address of a launcher that is also a node: an MPI starts this node's ranks itself, all others through rsh."""
+"""The address of a launcher that is also a node. mpirun itself starts the ranks of this node. mpirun starts all other
+ranks through rsh."""
 _PER_PROCESS = {
     ProcessRank: "{rank}",
     LocalRank: "{local_rank}",
-    # The agent inserts the pod's devices, which `local_entries` sets: the plan's may not exist on this machine.
+    # The agent replaces `{devices}` by the devices that `local_entries` sets for the pod. The plan's devices may not
+    # exist on this machine.
     OwnDeviceFirst: "{devices}",
     FirstNode: "{first}",
 }
 
 
 def has_spaces(path: Path) -> bool:
-    """Whether a command line would split a path at spaces."""
+    """Returns whether a command line would split a path at spaces."""
     return str(path).split() != [str(path)]
 
 
@@ -58,13 +63,16 @@ class RunLayout:
     """The directories, addresses and metadata of a run's simulated nodes.
 
     Args:
-        directory: the run directory.
-        scratch: a directory with a short path: a socket's path has at most 107 bytes.
-        code_dir, work_dir: the directory of the job's code, and the working directory of commands.
-        addresses: pod -> IP address.
-        grace: seconds between SIGTERM and SIGKILL.
-        labels, annotations: those of the job, for variables that are fields of the pod.
-        rendezvous_id: a random text.
+        run: the name of the run.
+        directory: the directory of the run.
+        scratch: a directory with a short path, because the path of a socket has at most 107 bytes.
+        code_dir: the directory of the job's code.
+        work_dir: the working directory of the commands.
+        addresses: the IP address of each pod, by the name of the pod.
+        grace: the number of seconds between SIGTERM and SIGKILL.
+        labels, annotations: the labels and annotations of the job. A variable can have the value of a label or an
+            annotation.
+        rendezvous_id: a random string.
     """
 
     run: str
@@ -80,7 +88,10 @@ class RunLayout:
 
     @property
     def rsh(self) -> Path:
-        """The program that replaces ssh, if possible in a path without spaces: Open MPI splits a path at spaces."""
+        """The path of the program that replaces ssh.
+
+        If possible, the path contains no spaces, because Open MPI splits a path at spaces.
+        """
         places = (self.directory, self.scratch)
         return next((place for place in places if not has_spaces(place)), self.directory) / "rsh"
 
@@ -90,18 +101,21 @@ class PodSpec:
     """One local pod, ready to be started.
 
     Args:
-        name: `<group>-<index>`.
-        source: the source of the agent's own lines, as in LogLine.
-        directory: the pod's scratch directory.
-        env, command: the agent's complete environment and command line.
-        serves: whether the agent serves `rsh` requests; the pod is ready once the agent reports that it does.
+        name: the name `<group>-<index>`.
+        source: the source (`LogLine.source`) of the lines that the agent itself prints.
+        node: the simulated node, such as `node 1`. It is empty for a pod without ranks.
+        directory: the pod's own directory.
+        env, command: the complete environment and command line of the agent.
+        config: the agent's configuration.
+        serves: whether the agent serves `rsh` requests. If True, the pod is ready when the agent has reported that it
+            serves requests.
     """
 
     name: str
     group: str
     index: int
     source: str
-    address: str
+    node: str
     directory: Path
     env: Mapping[str, str]
     command: tuple[str, ...]
@@ -115,7 +129,7 @@ def pod_name(group: str, index: int) -> str:
 
 
 def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
-    """Returns pod -> address; `free` has as many addresses as the plan has pods."""
+    """Returns the address of each pod, by the pod's name. `free` must contain one address for each pod of the plan."""
     pods = [(group, pod_name(group.name, k)) for group in plan.groups for k in range(group.count)]
     return {
         pod: LAUNCHER_ADDRESS if group.name == LAUNCHER and group.in_world else address
@@ -124,7 +138,7 @@ def pod_addresses(plan: LaunchPlan, free: list[str]) -> dict[str, str]:
 
 
 def plan_files(plan: LaunchPlan, layout: RunLayout, ports: Mapping[str, int]) -> dict[Path, str]:
-    """Returns the small files that a plan needs: path -> content."""
+    """Returns the small files that a plan needs, as a mapping from the path to the content."""
     places = _PodText(plan, layout, ports, attempt=0, pod=0, group="")
     return {
         _file_path(layout, file.name, file.key): "".join(resolve(line, places) + "\n" for line in file.lines)
@@ -133,9 +147,10 @@ def plan_files(plan: LaunchPlan, layout: RunLayout, ports: Mapping[str, int]) ->
 
 
 def pod_specs(plan: LaunchPlan, host: Host, layout: RunLayout, ports: Mapping[str, int], attempt: int) -> list[PodSpec]:
-    """Returns every pod of a plan, in the order of its groups, with the ports of this attempt.
+    """Returns all pods of a plan, in the order of its groups. The pods use the ports of this attempt.
 
-    Raises BadInputError for a variable whose pod field does not exist locally, and for NUL characters.
+    Raises:
+        BadInputError: a variable uses a pod field that does not exist locally, or a string contains a NUL character.
     """
     return [
         _spec(plan, group, index, host, layout, _PodText(plan, layout, ports, attempt, index, group.name))
@@ -157,7 +172,7 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
             env[entry.name] = resolve(entry.value, places)
     env |= {POD_MARK: str(directory), "STEPSET_LIFELINE": "1"}
     command = [expand(resolve(word, places), own) for word in (*group.command, *group.args)]
-    # The error does not contain the text itself, which may be the value of a secret.
+    # The error does not contain the string itself, because the string can be the value of a secret.
     if bad := [
         *(f"the variable {name!r}" for name in env if "\0" in name + env[name]),
         *(f"word {number} of the command" for number, word in enumerate(command, 1) if "\0" in word),
@@ -169,7 +184,7 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
         group=group.name,
         index=index,
         source=config["source"],
-        address=address,
+        node=_node(plan, group, index),
         directory=directory,
         env=env,
         command=(host.python, "-I", "-S", str(host.agent), "run", str(directory / "config.json"), "--", *command),
@@ -178,10 +193,16 @@ def _spec(plan: LaunchPlan, group: PodGroup, index: int, host: Host, layout: Run
     )
 
 
+def _node(plan: LaunchPlan, group: PodGroup, index: int) -> str:
+    if group.name == NODE:
+        return f"node {index}"
+    return f"node {plan.world.num_nodes - 1}" if group.name == LAUNCHER and group.in_world else ""
+
+
 def _plan_env(
     group: PodGroup, places: _PodText, host: Host, layout: RunLayout, pod: str, address: str
 ) -> dict[str, str]:
-    """Returns the plan's variables, each expanded with those before it, as the kubelet does."""
+    """Returns the plan's variables. A variable can refer to variables that precede it, as on Kubernetes."""
     env: dict[str, str] = {}
     for entry in group.env:
         value: Value | None = entry.value
@@ -199,7 +220,10 @@ def _plan_env(
 def _config(
     plan: LaunchPlan, group: PodGroup, index: int, layout: RunLayout, places: _PodText, directory: Path
 ) -> dict[str, Any]:
-    """Returns the agent's config (docs/design/agent.md). It contains no names to resolve: peers are IP addresses."""
+    """Returns the agent's config (docs/design/agent.md).
+
+    The agent need not resolve names, because the config contains the IP addresses of peers.
+    """
     settings = group.agent
     sources = {NODE: f"node {index}", LAUNCHER: "launcher"}
     config: dict[str, Any] = {
@@ -242,7 +266,7 @@ def _config(
 
 @dataclass(frozen=True)
 class _PodText:
-    """Returns the text for a plan's placeholders in one local pod."""
+    """For one local pod, returns the text that replaces a placeholder of the plan."""
 
     plan: LaunchPlan
     layout: RunLayout
@@ -282,7 +306,7 @@ def _file_path(layout: RunLayout, name: str, key: str) -> Path:
 
 
 def _field(path: str, variable: str, layout: RunLayout, pod: str, address: str, machine: str) -> str:
-    """Returns the local value of a field of the pod (Kubernetes' downward API)."""
+    """Returns the local value of a field of the pod (the downward API of Kubernetes)."""
     known = {
         "metadata.name": pod,
         "metadata.namespace": "default",

@@ -1,7 +1,7 @@
-"""Kills processes that outlived their pod, which a variable in their environment identifies.
+"""Kills processes that still run after their pod has stopped. A variable in their environment identifies the pod.
 
-Processes outlive a pod only if its agent was killed. On systems other than Linux only an agent's process group is
-killed.
+Such processes exist only if the agent of their pod was killed. On systems other than Linux, only the process group of
+an agent is killed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 POD_MARK = "STEPSET_LOCAL_POD"
-"""A variable in the environment of every process of a pod; its value is the pod's directory."""
+"""The name of a variable in the environment of every process of a pod. Its value is the pod's directory."""
 
 _PROC = Path("/proc")
 _ROUNDS = 20
 
 
 def processes_of(directory: Path) -> list[int]:
-    """Returns the running processes of the pods below `directory` (a pod's, or a run's), except the calling process."""
+    """Returns the pids of the running processes of the pods in `directory`, except the calling process.
+
+    Args:
+        directory: the directory of a pod or of a run.
+    """
     wanted = os.fsencode(f"{POD_MARK}={directory}")
     found = []
     try:
@@ -28,7 +32,7 @@ def processes_of(directory: Path) -> list[int]:
     except FileNotFoundError:
         return []
     for pid in pids:
-        # The file is unreadable or empty for a process that has ended, is a zombie or belongs to another user.
+        # The file is empty or unreadable if the process has exited, is a zombie or belongs to another user.
         with suppress(OSError):
             environ = (_PROC / str(pid) / "environ").read_bytes()
             if wanted in environ and pid != os.getpid() and _holds(environ, wanted):
@@ -41,7 +45,10 @@ def _holds(environ: bytes, wanted: bytes) -> bool:
 
 
 def end_processes_of(directory: Path) -> None:
-    """Kills the processes of `processes_of`, in rounds, because a process may start others before it is killed."""
+    """Kills the processes that `processes_of` returns, in several rounds.
+
+    One round may not be sufficient, because a process can start other processes before it is killed.
+    """
     for attempt in range(_ROUNDS):
         pids = processes_of(directory)
         if not pids:

@@ -1,7 +1,7 @@
-"""Checks which processes of a run exist: the supervisor's, and each rank's.
+"""Checks whether the supervisor and the ranks of a run still exist.
 
-The supervisor writes a run's state. A supervisor that was killed or is stuck does not update the state, so readers also
-check the processes.
+The supervisor writes the state of a run. If the supervisor was killed or is stuck, the state is not updated. Therefore
+readers of the state also check the processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from stepset.backends.local.private_files import read_regular
 from stepset.backends.local.processes import ProcessId, pid_space
 from stepset.backends.local.rank_states import ENDED, LOST, PENDING, RUNNING
-from stepset.run_status import RunStatus
+from stepset.run_status import RankStatus, RunStatus
 from stepset.watch.bounded_json import parse_json
 
 SUPERVISOR_FILE = "supervisor.json"
@@ -26,16 +26,19 @@ PROCESSES_FILE = "processes.json"
 
 @dataclass(frozen=True)
 class SupervisorRecord:
-    """The supervisor's record of its own process; `process` is None if the record has none.
+    """The supervisor's record of its own process.
 
-    `pids_are_ours` is whether the supervisor's pids identify the same processes in this process.
+    Args:
+        process: the process of the supervisor, or None if the record contains no process.
+        pids_are_ours: whether the recorded pids are valid in this process. They are valid if the supervisor and this
+            process are in the same pid namespace and in the same boot of the machine.
     """
 
     process: ProcessId | None = None
     pids_are_ours: bool = False
 
     def has_ended(self) -> bool:
-        """Whether the process is known to have ended; False if this cannot be determined."""
+        """Returns whether the process has certainly exited. Returns False if this cannot be determined."""
         return self.pids_are_ours and self.process is not None and not self.process.exists()
 
 
@@ -48,7 +51,7 @@ def own_record() -> str:
 
 
 def read_supervisor(directory: Path) -> SupervisorRecord:
-    """Reads `own_record` from a run's directory; an earlier version wrote the pid alone."""
+    """Reads the JSON of `own_record` from a run's directory. An earlier version wrote only the pid."""
     record = _read(directory / SUPERVISOR_FILE)
     try:
         process = ProcessId.from_list([record.get("pid"), record.get("start_ticks")])
@@ -58,29 +61,46 @@ def read_supervisor(directory: Path) -> SupervisorRecord:
 
 
 def processes_record(processes: Mapping[str, ProcessId]) -> str:
-    """Returns the record of a run's agents (by pod) and ranks (by source, `rank 3`), as JSON."""
+    """Returns the processes of a run as JSON.
+
+    Args:
+        processes: the processes of the agents and the ranks. The key of an agent is the name of its pod. The key of a
+            rank is its source, such as `rank 3`.
+    """
     return json.dumps({name: process.to_list() for name, process in processes.items()})
 
 
 def read_processes(directory: Path) -> dict[str, ProcessId]:
-    """Reads `processes_record` from a run's directory; empty for a run of an earlier version, which wrote none."""
+    """Reads the JSON of `processes_record` from a run's directory.
+
+    Returns an empty dict for a run of an earlier version.
+    """
     try:
         return {name: ProcessId.from_list(data) for name, data in _read(directory / PROCESSES_FILE).items()}
     except (ValueError, TypeError):
         return {}
 
 
-def with_ended_ranks(status: RunStatus, ended: Callable[[str], bool]) -> RunStatus:
-    """Returns the status with running ranks marked as ended if `ended` is true for their source or their pod."""
-    rows = tuple(
-        replace(row, state=ENDED) if row.state == RUNNING and (ended(row.source) or ended(row.pod)) else row
-        for row in status.ranks
-    )
-    return status.with_(ranks=rows)
+def with_processes(status: RunStatus, processes: Mapping[str, ProcessId]) -> RunStatus:
+    """Returns the status with the PIDs of the running ranks.
+
+    Sets a running rank to Ended if the process of the rank or the process of the pod's agent has exited.
+
+    Args:
+        processes: the processes of the run, as in `processes_record`.
+    """
+
+    def checked(row: RankStatus) -> RankStatus:
+        own = processes.get(row.source)
+        if any(process is not None and not process.exists() for process in (own, processes.get(row.pod))):
+            return replace(row, state=ENDED)
+        return replace(row, pid=own.pid) if own is not None and row.rank is not None else row
+
+    return status.with_(ranks=tuple(checked(row) if row.state == RUNNING else row for row in status.ranks))
 
 
 def with_lost_ranks(status: RunStatus) -> RunStatus:
-    """Returns the status with every waiting or running rank marked as lost, because the supervisor has ended."""
+    """Returns the status of a run whose supervisor has exited. All waiting and running ranks have the state Lost."""
     rows = tuple(replace(row, state=LOST) if row.state in (PENDING, RUNNING) else row for row in status.ranks)
     return status.with_(ranks=rows)
 

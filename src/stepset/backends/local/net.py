@@ -1,6 +1,6 @@
-"""Claims loopback addresses and free ports for one run, so that no two runs share any.
+"""Claims loopback addresses and free ports for one run. Two runs never share an address or a port.
 
-A claim is a lock on a small file; the kernel releases the lock when the process that holds it ends.
+A claim is a lock on a small file. The kernel releases the lock when the process that holds it exits.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from stepset.errors import InfrastructureError
 
 LOCALHOST = "127.0.0.1"
 FIRST_HOST = 100
-"""The last number of pod 0's address. All such numbers have three digits, so that the pods' addresses sort as text:
-c10d ranks nodes by the text of their addresses (torch 2.15, dynamic_rendezvous.py, _NodeDesc)."""
+"""The last number in the address of pod 0. The last number has three digits for all pods. Therefore the order of the
+addresses as strings is the order of the pods. c10d assigns ranks to nodes in the order of the strings (torch 2.15,
+dynamic_rendezvous.py, _NodeDesc)."""
 HOSTS_PER_BLOCK = 150
 _PORTS = range(10_000, 32_768)
-"""The default ports: below Linux' ephemeral ports, which outgoing connections use."""
+"""The default ports. Outgoing connections use the ephemeral ports of Linux, which are above these ports."""
 _TRIES = 2_000
 
 
 class Claims:
-    """The addresses and ports that this process holds for a run; `release` or leaving the context releases them.
+    """The addresses and ports that this process holds for a run. `release` releases them.
 
-    All processes of a user must use the same `directory` for lock files. `ports` defaults to those below the ephemeral
-    ports.
+    The exit of a `with` block calls `release`.
+
+    Args:
+        directory: the directory of the lock files. All processes of a user must use the same directory.
+        ports: the ports that can be claimed. Default: the ports below the ephemeral ports.
     """
 
     def __init__(self, directory: Path | None = None, ports: range | None = None) -> None:
@@ -42,7 +46,10 @@ class Claims:
         self._held: dict[str, int] = {}
 
     def addresses(self, count: int) -> list[str]:
-        """Claims a loopback address for each of `count` pods; 127.0.0.1 for all if the system has no other."""
+        """Claims a loopback address for each of `count` pods.
+
+        If the system has only the loopback address 127.0.0.1, all pods get this address.
+        """
         if not _usable("127.9.9.9"):
             return [LOCALHOST] * count
         found: list[str] = []
@@ -57,7 +64,11 @@ class Claims:
         )
 
     def ports(self, names: Sequence[str]) -> dict[str, int]:
-        """Claims a port without a listener for each name; raises InfrastructureError if too few are free."""
+        """Claims a port for each name. No process listens on these ports.
+
+        Raises:
+            InfrastructureError: too few ports are free.
+        """
         found: dict[str, int] = {}
         candidates = self._free_ports()
         for name in names:
@@ -96,7 +107,7 @@ class Claims:
         fd = open_private(path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The previous holder may have removed the file: a lock on a removed file excludes no process.
+            # The previous holder may have removed the file. A lock on a removed file does not exclude other processes.
             if os.fstat(fd).st_ino == os.stat(path).st_ino:  # noqa: PTH116  # like fstat
                 self._held[name] = fd
                 return True
@@ -115,7 +126,7 @@ class Claims:
 
 
 def scratch_directory() -> Path:
-    """Returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`; creates it."""
+    """Creates and returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`."""
     user = os.geteuid()
     path = Path(tempfile.gettempdir()) / f"stepset-{user}"
     try:
@@ -135,7 +146,7 @@ def scratch_directory() -> Path:
 
 
 def loopback_interface() -> str:
-    """Returns the loopback interface's name: `lo` on Linux, `lo0` on macOS."""
+    """Returns the name of the loopback interface: `lo` on Linux, `lo0` on macOS."""
     with suppress(OSError):
         return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")
     return "lo"
@@ -160,7 +171,7 @@ def _usable(address: str) -> bool:
 
 
 def _listenable(port: int) -> bool:
-    """Whether no process listens on the port at any address: torchrun's store listens at all addresses."""
+    """Returns whether the port is free on every address. The store of torchrun listens on every address."""
     families = [(socket.AF_INET, "0.0.0.0")]
     if socket.has_ipv6:
         families.append((socket.AF_INET6, "::"))

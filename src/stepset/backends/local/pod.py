@@ -1,4 +1,4 @@
-"""One local pod: the agent's process, from its start to its end."""
+"""Manages the process of a local pod's agent, from the start of the process to its exit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from stepset.watch.lines import Splitter
 _CHUNK = 1024 * 1024
 
 
-class Pod:
+class LocalPod:
     """A local pod.
 
     Attributes:
-        ready: whether the agent reported that it serves `rsh` requests.
-        exit_code: the agent's exit code, negative for a signal as in subprocess; None before its end.
-        stopped: whether this process requested the pod's end.
-        end: a descriptor that is readable once the agent has ended; -1 if the system has none.
+        ready: whether the agent has reported that it serves `rsh` requests.
+        exit_code: the exit code of the agent, or None before the agent has exited. The exit code -N means that signal N
+            terminated the agent.
+        stopped: whether this process has asked the pod to stop.
+        end: a descriptor that becomes readable when the agent has exited, or -1 if the system has no such descriptor.
     """
 
     def __init__(self, spec: PodSpec) -> None:
@@ -46,12 +47,14 @@ class Pod:
         return self._process is not None and self.exit_code is None
 
     def start(self, lifeline: int, guard: Guard | None, stdin: int | None = None) -> None:
-        """Starts the agent in an empty scratch directory; raises OSError.
+        """Starts the agent in an empty directory. Raises OSError.
 
-        `lifeline` closes when this process ends; `guard` confines the pod's ports to this machine; `stdin` is the
-        standard input of the pod's command, default: none.
+        Args:
+            lifeline: a pipe that closes when this process exits.
+            guard: the object that confines the ports of the pod to this machine. None: the ports are not confined.
+            stdin: the standard input of the pod's command. Default: none.
         """
-        # The agent's own standard input is the lifeline.
+        # The lifeline is the standard input of the agent. `stdin` is for the pod's command.
         passed = os.dup(stdin) if stdin is not None else -1
         try:
             self._start(lifeline, guard, passed)
@@ -73,12 +76,14 @@ class Pod:
             stderr=subprocess.STDOUT,
             cwd=spec.directory,
             env=spec.env,
-            # A group and session of its own: the caller handles Ctrl-C in the terminal, not the ranks.
+            # The pod has a separate process group and session. Therefore Ctrl-C in the terminal reaches only the caller
+            # and not the ranks.
             start_new_session=True,
             pass_fds=(*(() if guard is None else (guard.descriptor,)), *((stdin,) if stdin >= 0 else ())),
         )
         os.set_blocking(self.output, False)
-        with suppress(AttributeError, OSError):  # not on macOS, or above the user's limit of pipe memory
+        # macOS has no F_SETPIPE_SZ (AttributeError). A user may have reached the limit of pipe memory (OSError).
+        with suppress(AttributeError, OSError):
             fcntl.fcntl(self.output, fcntl.F_SETPIPE_SZ, _CHUNK)
         with suppress(AttributeError, OSError):  # Linux 5.3 and newer
             self.end = os.pidfd_open(self._process.pid)
@@ -95,14 +100,14 @@ class Pod:
         return self._process.stdout.fileno()
 
     def read(self) -> bytes | None:
-        """Returns new output; b"" at its end, None if there is none now."""
+        """Returns new output. Returns b"" at the end of the output, and None if there is currently no new output."""
         try:
             return os.read(self.output, _CHUNK)
         except BlockingIOError:
             return None
 
     def has_ended(self) -> bool:
-        """Whether the agent has ended; from then on `exit_code` is set."""
+        """Returns whether the agent has exited. If True, `exit_code` is set."""
         if self._process is not None and self.exit_code is None:
             self.exit_code = self._process.poll()
         return self.exit_code is not None
@@ -115,7 +120,7 @@ class Pod:
             return None
 
     def terminate(self) -> None:
-        """Signals the agent to end its pod: with the grace period, or at once if this is the second request."""
+        """Asks the agent to stop its pod within the grace period. A second call stops the pod at once."""
         self.stopped = True
         self._signal(signal.SIGTERM)
 
@@ -134,7 +139,7 @@ class Pod:
                 self._process.send_signal(number)
 
     def close(self) -> None:
-        """Closes the descriptors of a pod that has ended."""
+        """Closes the descriptors of a pod that has exited."""
         if self.end >= 0:
             os.close(self.end)
             self.end = -1

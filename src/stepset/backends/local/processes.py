@@ -1,4 +1,7 @@
-"""Identifies processes and checks whether they still exist. A pid is not sufficient, because the kernel reuses pids."""
+"""Identifies processes, and checks whether they still exist.
+
+A pid alone does not identify a process, because the kernel reuses pids.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,13 @@ _MAX_PID = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """The fields of /proc/PID/stat (proc_pid_stat(5)); `started` is in clock ticks after boot.
+    """Fields of /proc/PID/stat (proc_pid_stat(5)).
 
-    `name` is the file name of the program; the `state` of a process that has ended is Z or X.
+    Args:
+        name: the file name of the program.
+        state: the state of the process. It is Z or X if the process has exited.
+        parent: the pid of the parent process.
+        started: the start time, in clock ticks after the boot.
     """
 
     name: str
@@ -26,12 +33,12 @@ class ProcessStat:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended and its parent has not read its exit status yet."""
+        """Whether the process has exited and its parent has not yet read the exit status."""
         return self.state in "ZX"
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Reads /proc/PID/stat; None if there is no such process, or no /proc."""
+    """Reads /proc/PID/stat. Returns None if the process does not exist, or if the system has no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -43,10 +50,12 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process.
+    """Identifies a process.
 
-    `started` distinguishes the process from later processes with this pid; None if the system does not report the start
-    time.
+    Args:
+        pid: the pid of the process.
+        started: the start time, which distinguishes the process from later processes with the same pid. It is None if
+            the system does not report start times.
     """
 
     pid: int
@@ -54,7 +63,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: object) -> ProcessId | None:
-        """Returns the process that has this pid now; None if there is none."""
+        """Returns the process that currently has this pid, or None if there is no such process."""
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID:
             return None
         stat = process_stat(pid)
@@ -62,11 +71,12 @@ class ProcessId:
         return found if found.exists() else None
 
     def exists(self) -> bool:
-        """Whether the process exists and has not ended."""
+        """Returns whether the process exists and has not exited."""
         stat = process_stat(self.pid)
         if stat is not None:
             return not stat.ended and self.started in (None, stat.started)
-        try:  # no /proc, or one that hides other users' processes
+        # This check is for systems without /proc, and for systems whose /proc hides the processes of other users.
+        try:
             os.kill(self.pid, 0)
         except OSError as error:
             return not isinstance(error, ProcessLookupError)
@@ -77,7 +87,7 @@ class ProcessId:
 
     @classmethod
     def from_list(cls, data: Any) -> ProcessId:
-        """Reads what `to_list` returned; raises ValueError or TypeError for anything else."""
+        """Reads the value that `to_list` returned. Raises ValueError or TypeError for any other value."""
         pid, started = data
         if not isinstance(pid, int) or not 0 < pid <= _MAX_PID or not isinstance(started, (int, type(None))):
             raise ValueError(f"{data!r} is not a process")
@@ -85,9 +95,10 @@ class ProcessId:
 
 
 def pid_space() -> str:
-    """Returns the scope in which this process's pids are valid: a boot and a pid namespace (pid_namespaces(7)).
+    """Returns a string that identifies the current boot of the machine and the pid namespace (pid_namespaces(7)).
 
-    For example, a reader in another container that shares the directory of the runs cannot look up these pids.
+    The pids that this process sees are valid only in processes for which this function returns the same string. For
+    example, these pids are not valid in another container that shares the directory of the runs.
     """
     parts = []
     with suppress(OSError):
@@ -95,3 +106,12 @@ def pid_space() -> str:
     with suppress(OSError):
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     return " ".join(parts)
+
+
+def oom_kills() -> int | None:
+    """Returns how many processes the kernel's out-of-memory killer has killed on this machine, or None if unknown."""
+    try:
+        words = Path("/proc/vmstat").read_text().split()
+        return int(words[words.index("oom_kill") + 1])
+    except (OSError, ValueError):
+        return None

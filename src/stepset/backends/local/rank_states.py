@@ -5,6 +5,6 @@ from __future__ import annotations
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
 ENDED = "Ended"
-"""The rank's process has ended, and the supervisor has not recorded the result yet, or is stuck."""
+"""The process of the rank has exited. The supervisor has not recorded the result yet, or the supervisor is stuck."""
 LOST = "Lost"
-"""The supervisor has ended; it is unknown whether the rank still runs, and how it ended."""
+"""The supervisor has exited. Nothing is known about the process of the rank and its exit code."""

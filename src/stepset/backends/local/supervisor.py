@@ -1,4 +1,4 @@
-"""Runs one job from its first attempt to its verdict: restarts the gang as the job allows, and records the result."""
+"""Runs one job from its first attempt to its verdict. Restarts the gang if the job allows restarts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import os
 import shlex
 import shutil
 import stat
-import tarfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import Host
@@ -22,23 +20,30 @@ from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.net import Claims
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, write_private
-from stepset.backends.local.store import RunDir
+from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
+from stepset.functions.extract import extract
 from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.spec.quantity import format_duration
-from stepset.watch.diagnose import ADVICE, diagnose
-from stepset.watch.present.sentences import restart_sentence
+from stepset.watch.advice import ADVICE
+from stepset.watch.bounded_json import all_finite
+from stepset.watch.diagnose import diagnose
+from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The input of a supervisor: the pods `specs` with `ports`, and `claims`, which the supervisor releases at the end.
+    """The input of a supervisor.
 
-    `guarded` is whether a guard must confine the ports to this machine.
+    Args:
+        claims: the claimed addresses and ports. The supervisor releases them when the run has finished.
+        specs: the pods of the first attempt.
+        ports: the port numbers of the first attempt, by the name of the port.
+        guarded: whether a guard must block connections from other machines to the ports.
     """
 
     request: RunRequest
@@ -52,7 +57,12 @@ class Assignment:
 
 
 class Supervisor:
-    """Runs one job on this machine; `status` is its first status, `cancel_requests` counts the requests to cancel."""
+    """Runs one job on this machine.
+
+    Args:
+        status: the first status of the run.
+        cancel_requests: a function that returns the reason of each request to stop the run. A reason may be "".
+    """
 
     def __init__(
         self,
@@ -60,7 +70,7 @@ class Supervisor:
         run: RunDir,
         status: RunStatus,
         listener: RunListener | None,
-        cancel_requests: Callable[[], int],
+        cancel_requests: Callable[[], Sequence[str]],
     ) -> None:
         self._given = given
         self._run = run
@@ -71,8 +81,12 @@ class Supervisor:
         self._refused_ports: list[str] = []
 
     def supervise(self) -> RunStatus:
-        """Runs the job to its end; returns the final status, or raises the listener's exception."""
-        # The agents hold the read end; the pipe closes when this process ends for any reason, and then they end.
+        """Runs the job until it has finished. Returns the final status.
+
+        If the listener raised an exception, raises this exception.
+        """
+        # The agents hold the read end. The pipe closes when this process exits for any reason, and then the agents
+        # stop.
         read_end, write_end = os.pipe()
         close_on_fork(write_end)
         try:
@@ -80,7 +94,7 @@ class Supervisor:
             if self._given.guarded:
                 self._guard = Guard(self._given.host.python, self._refused_ports.append)
             self._attempts(read_end)
-        except OSError as error:  # a full disk, no more processes
+        except OSError as error:  # for example, the disk is full, or no process can be created
             self._finish(_supervisor_failure(f"{error.strerror or error}{remedy_of(error)}"))
         except BaseException as error:
             self._finish(_supervisor_failure(repr(error)))
@@ -107,8 +121,7 @@ class Supervisor:
         if job.function is not None:
             given.layout.code_dir.mkdir(mode=0o700)
             if archive is not None:
-                with tarfile.open(fileobj=BytesIO(archive)) as tar:
-                    tar.extractall(given.layout.code_dir)
+                extract(archive, str(given.layout.code_dir))
             write_private(given.layout.code_dir / FUNCTION_FILE, job.function)
         if given.plan.ssh is not None:
             for spec in given.specs:
@@ -123,19 +136,20 @@ class Supervisor:
         stdin = given.request.stdin
         start = os.lseek(stdin, 0, os.SEEK_CUR) if stdin is not None and stat.S_ISREG(os.fstat(stdin).st_mode) else None
         while True:
-            # A pipe cannot be rewound: the attempt reads what the earlier ones have not read.
+            # A pipe cannot be rewound. If stdin is a pipe, a later attempt reads only the rest of the input.
             if stdin is not None and start is not None:
                 os.lseek(stdin, start, os.SEEK_SET)
             for path, content in plan_files(given.plan, given.layout, ports).items():
                 make_directories(path.parent)
                 write_private(path, content)
-            self._journal.begin(specs, attempt)
+            self._journal.begin(specs, attempt - given.request.attempt)
             end = self._gang(specs, lifeline).run()
             end_processes_of(self._run.path)
             if end.succeeded:
                 self._finish(None)
                 return
-            failure = diagnose(end.observations, restarts=attempt - given.request.attempt) or _unexplained()
+            restarts = attempt - given.request.attempt
+            failure = diagnose(end.observations, restarts=restarts, local=True) or _unexplained()
             self._journal.attempt_over(failure)
             if not self._may_restart(failure, end, used < restart.max_restarts):
                 self._finish(failure)
@@ -160,6 +174,7 @@ class Supervisor:
             cancel_requests=self._cancel_requests,
             deadline=None if deadline is None else self._started_at + deadline,
             deadline_text="" if deadline is None else format_duration(deadline),
+            torch=self._given.request.job.framework.kind == "torch",
             stdin=self._given.request.stdin,
         )
 
@@ -172,18 +187,20 @@ class Supervisor:
 
     def _finish(self, failure: Failure | None) -> None:
         self._journal.attempt_over(failure)
+        result = None if failure else self._journal.result
+        found = self._refused_ports if all_finite(result) else [*self._refused_ports, NOT_FINITE]
         self._journal.set(
             phase=Phase.FAILED if failure else Phase.SUCCEEDED,
             reason="",
             finished=time.time(),
-            result=None if failure else self._journal.result,
+            result=result,
             failure=failure,
-            notes=(*self._journal.notes, *dict.fromkeys(self._refused_ports)),
+            notes=(*self._journal.notes, *dict.fromkeys(found)),
         )
 
 
 def _supervisor_failure(reason: str) -> Failure:
-    """Returns the failure of a run that could not be carried out, independent of its ranks."""
+    """Returns the failure of a run that could not be executed for reasons outside its ranks."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
         message=f"the run could not be carried out: {reason}.",
@@ -192,7 +209,7 @@ def _supervisor_failure(reason: str) -> Failure:
 
 
 def _unexplained() -> Failure:
-    """Returns the failure of a gang that ended without success and without an observed failure."""
+    """Returns the failure of a run in which too few pods of a gang succeeded and no cause is known."""
     return Failure(
         kind=FailureKind.INFRASTRUCTURE,
         message="all pods ended, but too few of them succeeded.",
@@ -200,8 +217,9 @@ def _unexplained() -> Failure:
     )
 
 
-# The lifelines of the agents and the locks of the runs. A forked child that executes no other program (for example of
-# multiprocessing) would keep them open, and this process would seem to exist after its end.
+# The file descriptors of the agents' pipes and of the runs' locks. Some forked children execute no other program, for
+# example processes of multiprocessing. Such a child would keep these descriptors open. Then this process would seem to
+# exist after it has exited.
 _OWN: set[int] = set()
 
 
@@ -211,7 +229,7 @@ def close_on_fork(fd: int) -> None:
 
 
 def keep_on_fork(fd: int) -> None:
-    """Reverts `close_on_fork`, before `fd` is closed."""
+    """Reverts `close_on_fork`. Must be called before `fd` is closed."""
     _OWN.discard(fd)
 
 

@@ -1,4 +1,4 @@
-"""Keeps a run's RunStatus up to date from the reports of its agents. No I/O and no clock."""
+"""Updates the `RunStatus` of a run from the reports of its agents. Uses no I/O and no clock."""
 
 from __future__ import annotations
 
@@ -9,30 +9,42 @@ from typing import Any
 
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
-from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
+from stepset.plan.secret_variables import secret_variables
 from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
-from stepset.watch.present.sentences import resume_sentence
+from stepset.watch.points import with_point
+from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.tracebacks import stuck_note, stuck_rank
 
 
 class Tracker:
-    """The status of one run, from its first attempt to its verdict; the caller resets `changed`."""
+    """The status of one run, from its first attempt to its verdict.
+
+    Attributes:
+        changed: whether the status has changed since the caller last set this attribute to False.
+        has_secrets: whether the output of the ranks may contain values that must not be stored.
+    """
 
     def __init__(self, plan: LaunchPlan, status: RunStatus) -> None:
         self._plan = plan
+        self.has_secrets = bool(secret_variables(plan))
+        self._mpi = any(group.name == LAUNCHER for group in plan.groups)
         self._status = status
         self._rows: dict[str, RankStatus] = {}
+        self._alone: set[int] = set()  # ranks that exited without having joined a process group
         self.changed = True
 
-    def status(self, last_line: Callable[[str], str]) -> RunStatus:
-        """Returns the status; `last_line` maps a source to the last line it printed."""
+    def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
+        """Returns the status. `last_line` returns the last line that a source printed, and the time of the line."""
         rows = sorted(self._rows.values(), key=lambda row: (row.rank is None, row.rank or 0))
 
         def shown(row: RankStatus) -> RankStatus:
-            return replace(row, last_line=without_rank_mark(row.source, last_line(row.source)))
+            text, at = last_line(row.source)
+            return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
         return self._status.with_(ranks=tuple(map(shown, rows)))
 
@@ -50,17 +62,25 @@ class Tracker:
         return self._status.phase
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
-        """Begins an attempt: every row is Pending; rows that started in the previous attempt have one more restart."""
+        """Begins an attempt. All rows become Pending.
+
+        Adds one to the number of restarts in each row whose rank or pod started in the previous attempt.
+        """
         restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
         self._rows = {
             row.source: replace(row, restarts=restarts.get(row.source, row.restarts))
             for spec in specs
             for row in _rows_of(self._plan, self._plan.group(spec.group), spec)
         }
+        self._alone.clear()
         self.set(attempt=attempt)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:
-        """Records that a pod's agent runs; the run is Running once a pod of the group that decides its success runs."""
+        """Records that a pod's agent runs.
+
+        One group of pods decides whether the run succeeds. The run becomes Running when a pod of this group has
+        started.
+        """
         if row := self._rows.get(spec.source):
             self._rows[spec.source] = replace(row, state=RUNNING)
             self.changed = True
@@ -68,23 +88,29 @@ class Tracker:
             self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
 
     def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
-        """Records an agent's report of its ranks (docs/design/agent.md); `stopped`: the pod's end was requested."""
+        """Records an event in which an agent reports about its ranks (docs/design/agent.md).
+
+        Args:
+            stopped: whether the supervisor has asked the pod to stop.
+        """
         for checkpoint in filter(None, map(checkpoint_of, read_events([event]))):
             self._note(resume_sentence(*checkpoint, self._status.created))
         rank = event.get("rank")
+        if isinstance(rank, int) and event.get("alone") and event.get("exit_code") == 0:
+            self._alone.add(rank)
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
             return
         source = f"rank {rank}"
         row = self._rows.get(source) or RankStatus(source, rank, spec.name)
         if event["event"] == "started":
             again = row.state not in (PENDING, RUNNING)
-            # If the number of ranks is unknown, the pod's row represents them until they start.
+            # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
             if spec.group == NODE:
                 self._rows.pop(spec.source, None)
             row = replace(
                 row,
                 pod=spec.name,
-                node=spec.address,
+                node=spec.node,
                 state=RUNNING,
                 restarts=row.restarts + again,
                 exit_code=None,
@@ -97,7 +123,10 @@ class Tracker:
         self.changed = True
 
     def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
-        """Records that a pod's agent, and so each of its ranks, has ended; the code is negative for a signal."""
+        """Records that a pod's agent and all ranks of the pod have exited.
+
+        If a signal terminated the agent, `exit_code` is the negative number of the signal.
+        """
         state = _end_state(exit_code == 0, stopped)
         for row in list(self._rows.values()):
             if row.source == spec.source:
@@ -108,25 +137,50 @@ class Tracker:
                 self._rows[row.source] = replace(row, state=state)
         self.changed = True
 
-    def progress(self, reported: Progress) -> None:
-        """Records progress that the training code reported."""
+    def progress(self, reported: Progress, now: float) -> None:
+        """Records the progress that the training code has reported. `now` is in seconds since the epoch."""
         progress, notes = merge_progress(self._status.progress, reported), self._status.notes
         if TOO_MANY_METRICS not in notes and reported.metrics.keys() - progress.metrics.keys():
             notes = (*notes, TOO_MANY_METRICS)
-        self.set(progress=progress, notes=notes)
+        self.set(progress=progress, points=with_point(self._status.points, progress, now), notes=notes)
+
+    def note_stuck_rank(
+        self, status: Callable[[], RunStatus], tail: Callable[[str], Sequence[str]], now: float
+    ) -> None:
+        """In an MPI job, adds a note about a rank that has printed a traceback and has not exited.
+
+        Python ranks of MPI jobs wait in MPI_Finalize for the other ranks before they exit.
+
+        Args:
+            status: a function that returns the current status.
+            tail: a function that returns the last lines of a source.
+            now: the current time, in seconds since the epoch.
+        """
+        if self._mpi and (stuck := stuck_rank(status(), tail, now)):
+            self._note(stuck_note(stuck[0].source))
 
     def _note(self, note: str) -> None:
         if note not in self._status.notes:
             self.set(notes=(*self._status.notes, note))
 
     def end(self, failure: Failure | None) -> None:
-        """Ends the attempt: rows that wait or run, and ranks that failed as a consequence only, become Stopped."""
+        """Ends the attempt. Waiting and running ranks become Stopped.
+
+        If a rank failed only as a consequence of the failure, this rank becomes Stopped, too. A rank that failed with
+        the same error as the first rank becomes Failed.
+        """
         aftermath = set(failure.aftermath) if failure else set()
+        same = set(failure.same_error) if failure else set()
         for row in list(self._rows.values()):
+            if row.source in same:
+                self._rows[row.source] = replace(row, state=FAILED)
+                continue
             was_stopped = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
             if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped and not row.exit_code):
                 self._rows[row.source] = replace(row, state=STOPPED)
         self.changed = True
+        if failure is None and len(self._alone) > 1 and len(self._alone) == self._status.world_size:
+            self._note(alone_sentence(len(self._alone)))
 
 
 def _end_state(succeeded: bool, stopped: bool) -> str:
@@ -136,11 +190,14 @@ def _end_state(succeeded: bool, stopped: bool) -> str:
 
 
 def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
-    """Returns the rows of a pod: its ranks if they are known, else the pod; an MPI launcher has both."""
-    own = RankStatus(spec.source, None, spec.name, spec.address)
+    """Returns one row for each rank of a pod. If the ranks are not known, returns one row for the pod.
+
+    A pod outside the group of nodes always has a row of its own. An example is the launcher of MPI.
+    """
+    own = RankStatus(spec.source, None, spec.name, spec.node)
     held = rank_ranges(plan).get(group.name)
     if held is None:
         return [own]
     first = held.first + spec.index * held.per_pod
-    rows = [RankStatus(f"rank {n}", n, spec.name, spec.address) for n in range(first, first + held.per_pod)]
+    rows = [RankStatus(f"rank {n}", n, spec.name, spec.node) for n in range(first, first + held.per_pod)]
     return rows if group.name == NODE else [*rows, own]

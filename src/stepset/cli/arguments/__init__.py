@@ -1,1 +1,1 @@
-"""Arguments and flags, and the job that they describe."""
+"""The arguments and flags of the commands, and functions that read the job of a command line."""

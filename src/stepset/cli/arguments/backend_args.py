@@ -1,4 +1,4 @@
-"""The flags that select a backend and a cluster, shared by all commands about runs."""
+"""The flags that select a backend and a cluster. All commands about runs have these flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackendArgs:
-    """The backend and the cluster of runs, as given on the command line."""
+    """The flags of a command line that select the backend and the cluster of runs."""
 
     backend: Annotated[
         str,
@@ -40,7 +40,10 @@ class BackendArgs:
 
     @property
     def as_flags(self) -> str:
-        """The flags with which another command finds the same runs, with a leading space; "" for local runs."""
+        """A string of flags that select this backend and cluster in another command.
+
+        The string begins with a space. For local runs, the string is empty.
+        """
         if self.backend == "local":
             return ""
         given = {
@@ -51,12 +54,21 @@ class BackendArgs:
         }
         return "".join(f" --{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
 
+    def check(self) -> None:
+        """Checks the flags without connecting to a cluster.
+
+        Raises BadInputError if the backend is unknown, or if flags for a cluster are given and the backend is not a
+        cluster.
+        """
+        if self.backend != "kubernetes":
+            self.open_backend()
+
     def open_backend(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
-        """Returns the backend that the flags name; BadInputError for a flag that it does not support.
+        """Returns the selected backend. Raises BadInputError for a flag that the backend does not support.
 
         Args:
-            flags: further flags that only a cluster supports -> their values.
-            more: further fields of ClusterOptions.
+            flags: a mapping from the names of further flags to their values. These flags require a cluster.
+            more: the values of further fields of ClusterOptions.
         """
         from stepset.backends import backend_of
         from stepset.backends.base import ClusterOptions
@@ -68,13 +80,13 @@ class BackendArgs:
             )
             if flag and self.backend == "local":
                 raise BadInputError(f"{flag}: requires --backend kubernetes; add that flag, or leave this one out")
-            return backend_of(self.backend)
+            return backend_of(self.backend, interface="cli")
         from stepset.cli.output.log_messages import make_log_printable
 
         make_log_printable()
-        return backend_of("kubernetes", ClusterOptions(self.kubeconfig, self.context, self.namespace, **more))
+        return backend_of("kubernetes", ClusterOptions(self.kubeconfig, self.context, self.namespace, **more), "cli")
 
 
 def takes_backend(command: Command) -> Command:
-    """Adds the flags of BackendArgs to a command whose parameter `backend_args` is a BackendArgs."""
+    """Adds the flags of BackendArgs to a command. The command must have a parameter `backend_args: BackendArgs`."""
     return with_flags(command, "backend_args", BackendArgs)

@@ -1,4 +1,4 @@
-"""Commands that take the fields of a dataclass as flags."""
+"""Converts the fields of a dataclass to flags of a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ Command = Callable[..., int]
 
 
 def with_signature(command: Command, parameters: list[inspect.Parameter], model: Command) -> Command:
-    """Sets the parameters of a command, which typer reads, and copies the name and the help of `model`."""
+    """Returns `command` with a new signature, and with the name and the docstring of `model`.
+
+    typer reads the signature to determine the flags of a command.
+    """
     command.__name__, command.__doc__ = model.__name__, model.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect.signature
     command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -19,7 +22,13 @@ def with_signature(command: Command, parameters: list[inspect.Parameter], model:
 
 
 def with_flags(command: Command, name: str, model: type) -> Command:
-    """Replaces the parameter `name` of a command, whose type is `model`, by the Annotated fields of that dataclass."""
+    """Returns a command that has a parameter for each field of a dataclass.
+
+    Args:
+        command: a command with a parameter whose type is the dataclass.
+        name: the name of the parameter.
+        model: the dataclass. Only fields with Annotated types become parameters.
+    """
     hints = get_type_hints(model, include_extras=True)
     flags = {
         f.name: inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])

@@ -1,4 +1,4 @@
-"""The flags that describe a job, shared by all commands that take one (run, explain, validate, render)."""
+"""The flags that describe a job. The commands `run`, `explain`, `validate` and `render` have these flags."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import typer
 from typer.core import TyperCommand
 
 from stepset.cli.arguments.flags import Command, with_flags, with_signature
+from stepset.cli.completion import frameworks, resumed_names
 from stepset.errors import BadInputError
 
 _AFTER_DASHES = "stepset.after_dashes"
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose arguments after a bare `--` belong to the program."""
+    """A command that passes the arguments after `--` to the program. typer does not parse these arguments."""
 
-    allow_extra_args = True  # `takes_job` rejects them with a message of its own
+    allow_extra_args = True  # `words_after_dashes` rejects extra arguments
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Removes the program's arguments before the options are parsed."""
+        """Removes the program's arguments from the command line, then parses the options."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_AFTER_DASHES] = tuple(args[at + 1 :])
@@ -29,16 +30,30 @@ class ProgramCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The usage line, with the program's arguments at its end."""
+        """Returns the parts of the usage line. The last part represents the arguments of the program."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
+
+
+def words_after_dashes(ctx: typer.Context) -> tuple[str, ...] | None:
+    """Returns the arguments after `--`. Returns None if the command line contains no `--`.
+
+    Raises BadInputError for an unexpected argument before `--`.
+    """
+    if ctx.args:
+        raise BadInputError(f"{ctx.args[0]!r} is an unexpected argument; the program's own arguments go after --")
+    words: tuple[str, ...] | None = ctx.meta.get(_AFTER_DASHES)
+    return words
 
 
 @dataclass(frozen=True)
 class JobArgs:
-    """A job as given on the command line; None means not given."""
+    """The flags of a command line that describe a job. If a flag is not given, its field is None."""
 
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="A script (.py), or a job file (.yaml, .yml, .json).")
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="A script (.py), or a job file (.yaml, .yml, .json).", autocompletion=resumed_names
+        ),
     ] = None
     module: Annotated[
         str | None, typer.Option("--module", "-m", metavar="NAME", help="Python module to run, as `python -m` does.")
@@ -46,7 +61,11 @@ class JobArgs:
     command: Annotated[bool, typer.Option("--command", help="The words after -- are the whole command to run.")] = False
     framework: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="torch (default), torchtune, deepspeed, mpi, mlx, jax, xgboost or plain."),
+        typer.Option(
+            metavar="KIND",
+            help="torch (default), torchtune, deepspeed, mpi, mlx, jax, xgboost or plain.",
+            autocompletion=frameworks,
+        ),
     ] = None
     num_nodes: Annotated[
         str | None,
@@ -68,19 +87,36 @@ class JobArgs:
     ] = None
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable for every process; repeatable."),
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME[=VALUE]",
+            help="A variable for every process; without VALUE, the value in this shell; repeatable.",
+        ),
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="A label of the run and of its objects, for list -l; repeatable."
+        ),
     ] = None
     checkpoint_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory for checkpoints (STEPSET_CHECKPOINT_DIR).")
     ] = None
     max_restarts: Annotated[
         str | None,
-        typer.Option(metavar="N", help="How often the whole gang is restarted after a failure; default: 0."),
+        typer.Option(metavar="N", help="The maximum number of restarts of the whole gang; default: 0."),
     ] = None
     deadline: Annotated[
         str | None,
         typer.Option(
             metavar="TIME", help="Time limit of the run, such as 90s, 30m or 12h; a run that takes longer fails."
+        ),
+    ] = None
+    queue_name: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", "--queue-name", metavar="NAME", help="On a cluster: the Kueue LocalQueue, or Volcano queue."
         ),
     ] = None
     settings: Annotated[
@@ -93,16 +129,14 @@ class JobArgs:
         ),
     ] = None
     program: tuple[str, ...] | None = None
-    """The arguments after `--`; None without `--`."""
+    """The arguments after `--`. None means that the command line contains no `--`."""
 
 
 def takes_job(command: Command) -> Command:
-    """Adds the flags of JobArgs to a command whose parameter `args` is a JobArgs."""
+    """Adds the flags of JobArgs to a command. The command must have a parameter `args: JobArgs`."""
 
     def with_program(ctx: typer.Context, args: JobArgs, **values: Any) -> int:
-        if ctx.args:
-            raise BadInputError(f"{ctx.args[0]!r} is an unexpected argument; the program's own arguments go after --")
-        return command(args=replace(args, program=ctx.meta.get(_AFTER_DASHES)), **values)
+        return command(args=replace(args, program=words_after_dashes(ctx)), **values)
 
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     parameters = [context, *inspect.signature(command, eval_str=True).parameters.values()]

@@ -1,4 +1,4 @@
-"""Reads the job of a command line: the job file or script, changed by the flags."""
+"""Reads the job file or the script that the command line names. Flags change fields of the job."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from stepset.cli.arguments.job_args import JobArgs
-from stepset.cli.arguments.overrides import parse_env, parse_setting, with_field, with_resource
+from stepset.cli.arguments.overrides import parse_env, parse_labels, parse_setting, with_field, with_resource
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
+from stepset.job_source.checkpoint_dir import absolute_in, parse_job_in
+from stepset.job_source.earlier_run import JOB_FILES, names_file
+from stepset.job_source.merged import merged
 from stepset.plan.model import LaunchPlan
 from stepset.sources import absolute
-from stepset.spec import TrainingJob, parse_job
+from stepset.spec import TrainingJob
 from stepset.spec.load import read_job_file
 
 _DIGITS = 19
-"""Maximum number of characters of a number in a flag; int() rejects more than 4,300 digits."""
-_JOB_FILES = (".yaml", ".yml", ".json")
+"""The maximum number of characters of a number in a flag. `int` rejects a number of more than 4,300 digits."""
 
 
 @dataclass(frozen=True)
 class JobInput:
-    """A job and its origin.
+    """A job, and the launch plan of the job.
 
     Args:
-        base_dir: the directory that its paths are relative to.
-        where: the prefix of errors: the path of the job file or the script, or the job's name.
+        base_dir: the directory from which relative paths in the job start.
+        where: the prefix of error messages: the path of the job file, the path of the script, or the name of the job.
     """
 
     job: TrainingJob
@@ -39,15 +41,25 @@ class JobInput:
 
 
 def read_job(args: JobArgs) -> JobInput:
-    """Returns the job of a command line; BadInputError for unreadable files, contradictory flags, or an invalid job."""
+    """Returns the job of a command line.
+
+    Raises BadInputError if a file is unreadable, if flags are contradictory, or if the job is invalid.
+    """
     file = _job_file(args)
-    # Not Path.resolve, which raises RuntimeError for a loop of links (Python 3.11).
+    # Path.resolve is not used, because this method raises RuntimeError for a loop of links (Python 3.11).
     base_dir = Path(os.path.realpath(absolute(file))).parent if file else absolute(Path())
     return _job_input(args, file, read_job_file(file) if file else {}, base_dir)
 
 
 def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, run: str) -> JobInput:
-    """Returns the job of an earlier run, changed by the flags; raises as `read_job`."""
+    """Returns the job of an earlier run, changed by the flags of the command line. Raises the errors of `read_job`.
+
+    Args:
+        args: the arguments of the command line. The flags change the job.
+        content: the recorded content of the job file.
+        base_dir: the directory from which relative paths in the job start.
+        run: the name of the earlier run.
+    """
     return replace(_job_input(replace(args, target=None), None, content, base_dir), where=run)
 
 
@@ -57,7 +69,7 @@ def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], bas
         path, value = parse_setting(setting)
         data = with_field(data, path, value)
     try:
-        job = parse_job(data)
+        job = parse_job_in(base_dir, data)
         return JobInput(job, make_plan(job), base_dir, args.target or job.name)
     except BadInputError as error:
         flagged = {field for field in data if field not in content or content[field] != data[field]}
@@ -65,7 +77,10 @@ def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], bas
 
 
 def _job_file(args: JobArgs) -> Path | None:
-    """Returns the path of the job file; None if the command line names a program; BadInputError if it is ambiguous."""
+    """Returns the path of the job file. Returns None if the command line contains a program and no job file.
+
+    Raises BadInputError if the command line contains neither a job file nor a program, or more than one program.
+    """
     program = args.program or ()
     if args.command and not program:
         raise BadInputError("--command: the command is missing; write it after --, such as --command -- ./train 1 2")
@@ -83,7 +98,7 @@ def _job_file(args: JobArgs) -> Path | None:
     if _is_script(args.target):
         _must_exist(args.target)
         return None
-    if not args.target.lower().endswith(_JOB_FILES):
+    if not args.target.lower().endswith(JOB_FILES):
         raise BadInputError(
             f"{args.target}: neither a script (.py) nor a job file (.yaml, .yml, .json); for a module use -m, for any"
             " other program --command -- PROGRAM"
@@ -97,13 +112,15 @@ def _must_exist(script: str) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BadInputError("no such file; check the path", where=script) from error
     except OSError:
-        return  # reading it reports why it cannot be read
+        return  # this error is reported later, when the script is read
 
 
 def names_program(args: JobArgs) -> bool:
-    """Whether a command line names a script, a job file, a module or a command, and not an earlier run."""
-    target = args.target or ""
-    return target.lower().endswith((".py", *_JOB_FILES)) or args.module is not None or args.command
+    """Returns whether a command line contains a script, a job file, a module or a command.
+
+    If not, the argument TARGET may be the name of an earlier run.
+    """
+    return names_file(args.target or "") or args.module is not None or args.command
 
 
 def _is_script(target: str | None) -> bool:
@@ -111,12 +128,12 @@ def _is_script(target: str | None) -> bool:
 
 
 def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> dict[str, Any]:
-    """Returns a job file's content, overridden by the flags."""
+    """Returns the content of a job file after the flags have replaced the values of fields."""
     data = dict(content)
     if args.code is not None:
-        data["code"] = args.code and os.path.relpath(args.code, base_dir)  # the model rejects an empty text
+        data["code"] = args.code and os.path.relpath(args.code, base_dir)  # the model rejects an empty path
     if args.target is not None and _is_script(args.target):
-        # Inside `code`, the script's path is relative to `code`.
+        # If the field `code` is set, the path of the script is relative to the directory that `code` specifies.
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
     if args.program is not None:
         data["command" if args.command else "args"] = list(args.program)
@@ -132,25 +149,33 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         if (value := getattr(args, resource)) is not None:
             data = with_resource(data, resource.replace("cpus", "cpu"), _number(value))
     if args.checkpoint_dir is not None:
-        data["checkpoint_dir"] = args.checkpoint_dir and os.path.abspath(args.checkpoint_dir)  # noqa: PTH100  # must not follow links
-    for name, value in parse_env(args.env or ()).items():
-        data = with_field(data, ("env", name), value)
+        data["checkpoint_dir"] = args.checkpoint_dir and absolute_in(Path(), args.checkpoint_dir)
+    entries = {"env": parse_env(args.env or (), os.environ), "labels": parse_labels(args.labels or ())}
+    data = merged(data, {field: given for field, given in entries.items() if given})
+    if args.queue_name is not None:
+        data = with_field(data, ("scheduling", "queue_name"), args.queue_name)
     if args.max_restarts is not None:
         data = with_field(data, ("restart", "max_restarts"), _number(args.max_restarts))
     return data
 
 
 def _number(text: str) -> int | str:
-    """Returns the whole number in a flag's text; other text is returned as it is, for the model to reject."""
+    """Converts the value of a flag to an integer. If the value is not an integer, returns the value unchanged.
+
+    The model then reports the invalid value.
+    """
     return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _DIGITS else text
 
 
 def _same_kind(framework: Any, kind: str) -> bool:
-    """Returns whether the file's framework is a mapping of that kind, whose options then apply."""
+    """Returns whether the framework in the job file is a mapping whose kind is `kind`.
+
+    If the result is True, the flag `--framework` does not remove the other options of the framework.
+    """
     return isinstance(framework, Mapping) and framework.get("kind") == kind
 
 
 def _placed(problem: str, file: Path | None, flagged: set[str]) -> str:
-    """Prefixes a problem with the job file's name, unless the command line set its field."""
+    """Adds the path of the job file to a message about a field. If a flag has set the field, adds no path."""
     field = re.match(r"[a-z_]+(?=[.:])", problem)
     return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"

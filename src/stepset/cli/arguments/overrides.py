@@ -1,4 +1,4 @@
-"""Changes to fields of a job file from the command line, before the model checks the result. Pure."""
+"""Applies flags of the command line to the content of a job file. Later the model checks the changed content."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from stepset.spec.scalars import Scalar, plain, text_of
 
 _DEEPEST = 100
 _INDEX_DIGITS = 10
-# A dot between keys; `\.` is a dot within one.
+# Matches a dot that separates two keys. `\.` is a dot within a key.
 _DOT = re.compile(r"(?<!\\)\.")
 
 
 def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
-    """Returns (path, value) of a `--set PATH=VALUE`, with the value read as YAML; BadInputError if invalid.
+    """Returns the path and the value of `--set PATH=VALUE`. The value is read as YAML.
 
     >>> parse_setting("framework.elastic.min_nodes=1")
     (('framework', 'elastic', 'min_nodes'), 1)
 
-    A boolean, number or date is a Scalar, so that an error can show how a shell passes it as text.
+    A boolean, a number or a date is returned as a Scalar. Then an error message can show how to pass the value as a
+    string in a shell. Raises BadInputError if `text` is invalid.
     """
     import yaml
 
@@ -48,25 +49,52 @@ def _with_source(path: str, value: Any) -> Any:
     return Scalar(plain(value), source, f"--set {shlex.quote(f'{path}={json.dumps(source)}')}")
 
 
-def parse_env(assignments: Iterable[str]) -> dict[str, str]:
-    """Returns name -> value of `NAME=VALUE` words; BadInputError for a word without a name or `=`."""
+def parse_env(assignments: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Converts words of the form `NAME=VALUE` or `NAME` to a mapping from names to values.
+
+    If a word has the form `NAME`, the value is the value of the variable NAME in `environ`. Raises BadInputError if a
+    word has no name, or if `environ` does not contain the variable.
+
+    >>> parse_env(["LR=0.1", "HF_HOME"], {"HF_HOME": "/data"})
+    {'LR': '0.1', 'HF_HOME': '/data'}
+    """
     env = {}
     for word in assignments:
         name, equals, value = word.partition("=")
-        if not equals or not name:
+        if not name:
             raise BadInputError(f"--env: {word!r} is not NAME=VALUE; write it like LR=0.1")
-        env[name] = value
+        if not equals and name not in environ:
+            raise BadInputError(f"--env: {word!r} is not set in this shell; export it, or write it like LR=0.1")
+        env[name] = value if equals else environ[name]
     return env
 
 
+def parse_labels(assignments: Iterable[str]) -> dict[str, str]:
+    """Converts words of the form `KEY=VALUE` to a mapping. Raises BadInputError for a word of another form.
+
+    >>> parse_labels(["team=vision", "debug="])
+    {'team': 'vision', 'debug': ''}
+    """
+    labels = {}
+    for word in assignments:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise BadInputError(f"--label: {word!r} is not KEY=VALUE; write it like team=vision")
+        labels[key] = value
+    return labels
+
+
 def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Returns a job file's content with one field changed; the value None removes the field.
+    """Returns a copy of the content of a job file with one changed field. The value None removes the field.
 
     Args:
-        path: keys from the outside in; a number selects an item of a list; the length of the list appends an item.
+        data: the content of the job file.
+        path: the keys of the field, beginning with the outermost key. The key of an item in a list is the index of the
+            item. If the index equals the length of the list, the value is appended.
+        value: the new value of the field.
     """
     if len(path) > 1 and path[0] == "framework" and isinstance(data.get("framework", "torch"), str):
-        # `framework: torch` is short for a mapping.
+        # `framework: torch` is short for `framework: {kind: torch}`.
         data = {**data, "framework": {"kind": data.get("framework", "torch")}}
     changed = _changed(data, path, value, ".".join(path))
     assert isinstance(changed, dict)
@@ -89,7 +117,7 @@ def _changed(node: Any, path: tuple[str, ...], value: Any, whole: str) -> Any:
 
 
 def _changed_item(items: list[Any], key: str, rest: tuple[str, ...], value: Any, whole: str) -> list[Any]:
-    # int() rejects characters such as "²", and texts of more than 4,300 digits.
+    # `int` rejects characters such as "²", and strings of more than 4,300 digits.
     if not (key.isdecimal() and len(key) < _INDEX_DIGITS) or int(key) > len(items):
         raise BadInputError(f"{whole}: {key!r} is not an index of a list of {len(items)}; give 0 to {len(items)}")
     at = int(key)
@@ -98,7 +126,9 @@ def _changed_item(items: list[Any], key: str, rest: tuple[str, ...], value: Any,
 
 
 def with_resource(data: Mapping[str, Any], name: str, amount: Any) -> dict[str, Any]:
-    """Returns a job file's content with another amount of a resource of each node, as both request and limit.
+    """Returns a copy of the content of a job file. In the copy, `amount` is the amount of the resource `name` per node.
+
+    If the job file contains separate requests and limits, the amount is set in the requests and in the limits.
 
     >>> with_resource({"resources_per_node": {"limits": {"nvidia.com/gpu": 1}}}, "gpus", 2)
     {'resources_per_node': {'limits': {'gpus': 2}, 'requests': {'gpus': 2}}}
@@ -107,7 +137,7 @@ def with_resource(data: Mapping[str, Any], name: str, amount: Any) -> dict[str, 
     full = {"gpus": "nvidia.com/gpu"}.get(name)
     apart = isinstance(given, Mapping) and bool({"requests", "limits"} & given.keys())
     for place in (("limits",), ("requests",)) if apart else ((),):
-        if full is not None:  # both names would be an error
+        if full is not None:  # a job must not contain both names of the resource
             data = with_field(data, ("resources_per_node", *place, full), None)
         data = with_field(data, ("resources_per_node", *place, name), amount)
     return dict(data)

@@ -1,56 +1,58 @@
-"""The job of `stepset run --resume`: that of an earlier run, which the new run continues."""
+"""Determines the job of `stepset run --resume`, which continues an earlier run."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stepset.backends.base import Backend
-from stepset.backends.local import LocalBackend
+from stepset.backends.local.runs.run_dir import RecordedJob
 from stepset.cli.arguments.job_args import JobArgs
 from stepset.cli.arguments.job_input import JobInput, names_program, read_job, recorded_input
 from stepset.cli.output.terminal import print_message
-from stepset.errors import BadInputError, RunNotFoundError
+from stepset.job_source.earlier_run import Start, continuation_notes, earlier_run, recorded_job, start_after
+from stepset.job_source.origin import check_origin
+from stepset.job_source.request import is_script
 from stepset.printable import printable
 from stepset.run_status import RunStatus
 
 
-def resumed_input(args: JobArgs, backend: Backend, flags: str) -> tuple[JobInput, int]:
-    """Returns the job, and the attempt that follows those of the earlier run.
+def resumed_input(args: JobArgs, backend: Backend) -> tuple[JobInput, Start]:
+    """Returns the job of the new run, and how the new run starts.
 
-    TARGET is the name of a run or of a job; without one, the last run is continued. If TARGET is a script or a job
-    file, the job is read from it, and the last run of the job of that name is continued.
+    The argument TARGET determines the earlier run:
+
+    - If TARGET is the name of a run, the run is continued.
+    - If TARGET is the name of a job, the last run of the job is continued.
+    - If TARGET is a script or a job file, the job is read from this file, and the last run of the job is continued.
+    - If TARGET is not given, the last run is continued.
 
     Args:
-        args: the arguments; their flags change the job.
+        args: the arguments of the command line. The flags change the job.
         backend: the backend of the runs.
-        flags: `BackendArgs.as_flags`, for messages.
 
     Raises:
-        BadInputError: the run is not over, or the job is invalid or not stored.
-        RunNotFoundError: there is no such run.
+        BadInputError: the earlier run is not finished, or the job of the earlier run is invalid or not stored.
+        RunNotFoundError: the earlier run does not exist.
     """
-    if names_program(args):
+    stored = not names_program(args)
+    if not stored:
         given = read_job(args)
-        run = backend.status(given.job.name)
+        run = earlier_run(backend, given.job.name, "--resume")
+        named = args.name is not None or not is_script(args.target)
+        program = RecordedJob(given.job.to_dict(), given.base_dir)
+        origin = check_origin(backend, run, program, named=named, prefix="--", name_form="name {}")
+        start = start_after(run)
     else:
-        run = _last(backend) if args.target is None else backend.status(args.target)
-        if not isinstance(backend, LocalBackend):
-            raise BadInputError(
-                f"--resume: the cluster does not store the job of run {run.name}; give its job file or script, too:"
-                f" stepset run job.yaml --resume{flags}"
-            )
-        recorded = backend.recorded_job(run.name)
+        run = earlier_run(backend, args.target, "--resume")
+        words = "arguments after --" if args.program and not args.command else ""
+        recorded = recorded_job(backend, run, "--resume", words)
         given = recorded_input(args, recorded.content, recorded.base_dir, run.name)
-    if not run.phase.final:
-        raise BadInputError(
-            f"--resume: run {run.name} is not over: {run.phase.value}; stop it first: stepset cancel {run.name}{flags}"
-        )
-    print_message(f"stepset: continuing run {printable(run.name)}, attempt {run.attempt + 1}")
-    if given.job.checkpoint_dir is None:
-        print_message("stepset: note: the job has no checkpoint_dir, so the training starts from its beginning")
-    return given, run.attempt + 1
+        origin, start = (), replace(start_after(run), function_file=recorded.function_file)
+    for note in (*continuation_notes(run, given.job, stored=stored), *origin):
+        print_message(printable(f"stepset: note: {note}"))
+    return given, start
 
 
-def _last(backend: Backend) -> RunStatus:
-    runs = backend.list()
-    if not runs:
-        raise RunNotFoundError(f"--resume: there is no run in {backend.place}")
-    return max(runs, key=lambda run: run.created)
+def resume_command(run: RunStatus) -> str:
+    """Returns the command that continues a run, or an empty string if there is no checkpoint to continue from."""
+    return f"stepset run --resume {run.name}" if run.resumable else ""

@@ -1,7 +1,8 @@
-"""Commands that delete ended runs: `stepset delete` and `prune`."""
+"""The commands `stepset delete` and `stepset prune`, which delete runs that have ended."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,39 +10,89 @@ import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.run_args import DryRun, Output
-from stepset.cli.completion import run_names
+from stepset.cli.completion import job_names, run_names
+from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from stepset.run_status import RunStatus
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before runs are deleted.")]
 
 
 @takes_backend
 def delete(
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="Names of runs.", autocompletion=run_names, show_default=False),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Names of runs.", autocompletion=run_names, show_default=False),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Delete all runs of the job of this name instead.", autocompletion=job_names),
+    ] = None,
+    yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = "text",
     *,
     backend_args: BackendArgs,
 ) -> int:
-    """Delete ended runs.
+    """Delete runs that have ended.
 
     \b
     Examples:
       stepset delete digits-1bdcdb
+      stepset delete --job digits
       stepset delete $(stepset list --phase failed -o name)
 
-    Deletes what stepset created for a run: its directory with the logs, or its objects on the cluster. A checkpoint_dir
-    and other files of the training code are kept. If a name is not that of a run, or a run is not over, nothing is
-    deleted.
+    For a local run, stepset deletes the run's directory, which contains the logs. For a run on a cluster, stepset
+    deletes the run's objects. stepset does not delete the checkpoint_dir, or other files that the training code has
+    written. If one of the runs does not exist or has not ended, stepset deletes no run. If --job is given on a
+    terminal, the command asks for confirmation.
     """
     from stepset.cli.output.formats import check_format
+    from stepset.errors import BadInputError
 
     check_format(output, "text", "json")
-    _print_deleted(backend_args.open_backend().delete(names, dry_run=dry_run), dry_run, output)
+    if bool(names) is (job is not None):
+        raise BadInputError("give either the names of runs, or --job NAME")
+    backend = backend_args.open_backend()
+    if job is None:
+        found = backend.delete(names or (), dry_run=dry_run)
+    else:
+        from stepset.backends.of_job import names_of_runs
+
+        found = backend.delete(names_of_runs(backend, job), dry_run=True)
+        if not dry_run:
+            if not yes and not _confirmed(found, f" of job {job}"):
+                return int(ExitCode.INTERRUPTED)
+            found = backend.delete([run.name for run in found])
+    _print_deleted(found, dry_run, output)
     return 0
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _confirmed(runs: Sequence[RunStatus], which: str = "") -> bool:
+    """Asks the user whether to delete the runs. If there is no terminal or no run, returns True and does not ask.
+
+    Args:
+        which: the end of the question, such as ` of job digits`.
+    """
+    from stepset.cli.output.terminal import print_message
+    from stepset.printable import printable
+    from stepset.watch.present.sentences import counted
+
+    if not runs or not _can_ask():
+        return True
+    for run in runs:
+        print_message(printable(run.name))
+    sys.stderr.write(f"stepset: delete {counted(len(runs), 'run')}{printable(which)}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print_message("stepset: deleted nothing")
+    return False
 
 
 @takes_backend
@@ -51,12 +102,13 @@ def prune(
         typer.Option(metavar="TIME", help="Also delete runs that ended longer ago than this, such as 7d or 12h."),
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Delete only runs that did not succeed.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = "text",
     *,
     backend_args: BackendArgs,
 ) -> int:
-    """Delete ended runs whose ttl is over.
+    """Delete finished runs whose ttl has expired.
 
     \b
     Examples:
@@ -64,15 +116,23 @@ def prune(
       stepset prune --older-than 7d --failed
       stepset prune --backend kubernetes --namespace ml
 
-    Deletes what stepset created for a run: its directory with the logs, or its objects on the cluster. A checkpoint_dir
-    and other files of the training code are kept, and so are runs that are not over.
+    For a local run, stepset deletes the run's directory, which contains the logs. For a run on a cluster, stepset
+    deletes the run's objects. stepset does not delete the checkpoint_dir, or other files that the training code has
+    written. Runs that have not ended are never deleted. If --older-than is given on a terminal, the command asks for
+    confirmation.
     """
     from stepset.backends.prune import PruneRule
     from stepset.cli.output.formats import check_format, seconds_of
 
     check_format(output, "text", "json")
     age = None if older_than is None else seconds_of("--older-than", older_than)
-    found = backend_args.open_backend().prune(PruneRule(age, failed), dry_run=dry_run)
+    backend, rule = backend_args.open_backend(), PruneRule(age, failed)
+    if not (age is None or yes or dry_run) and _can_ask():
+        listed = backend.prune(rule, dry_run=True)
+        if not _confirmed(listed):
+            return int(ExitCode.INTERRUPTED)
+        rule = rule.limited_to(listed)
+    found = backend.prune(rule, dry_run=dry_run)
     _print_deleted(found, dry_run, output)
     return 0
 

@@ -1,4 +1,4 @@
-"""Commands that describe or check a job without running it: `stepset explain`, `validate` and `schema`."""
+"""The commands `stepset explain`, `validate` and `schema`, which describe or check a job without running it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from stepset.cli.arguments.job_args import JobArgs, takes_job
+from stepset.cli.arguments.run_args import output_option
+from stepset.cli.completion import targets
 from stepset.errors import BadInputError
 
-Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="FORMAT", help="text, json or yaml.", show_default=False)
-]
+Output = Annotated[str, output_option("text", "json", "yaml", show_default=False)]
 
 
 @takes_job
@@ -22,7 +22,7 @@ def explain(
         bool, typer.Option("--files", help="List the files of the script or code that are shipped, largest first.")
     ] = False,
 ) -> int:
-    """Show the command and the variables of every pod, and why they are set; with --files, the files that are shipped.
+    """Show the command and the variables of every pod, with reasons.
 
     \b
     Examples:
@@ -30,13 +30,17 @@ def explain(
       stepset explain train.py --nodes 2 --procs-per-node 4 -o json
       stepset explain job.yaml --files
 
-    Takes the flags of `stepset run`. Starts nothing and needs no cluster; addresses are those of a JobSet's pods.
+    The command also shows the requirements that the pods install. The command takes the flags of `stepset run` that
+    describe a job. The command starts no processes and needs no cluster. The addresses, ports and paths are valid for
+    the pods of a JobSet. A local run uses other addresses, ports and paths. With --files, the command shows only the
+    shipped files.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.documents import document
     from stepset.cli.output.explanation import explanation, explanation_text
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
+    from stepset.sources import find_requirements
     from stepset.targets.explained_groups import explained_plan
 
     check_format(output, "text", "json", "yaml")
@@ -53,12 +57,13 @@ def explain(
         return 0
     try:
         plan = explained_plan(given.job, given.plan)
+        required = find_requirements(given.job, given.base_dir)
     except BadInputError as error:
         raise error.at(given.where) from error
     if output == "text":
-        write_out(explanation_text(given.job, plan))
+        write_out(explanation_text(given.job, plan, required))
     else:
-        write_out(as_data(document("Explanation", explanation(given.job, plan))))
+        write_out(as_data(document("Explanation", explanation(given.job, plan, required))))
     return 0
 
 
@@ -73,6 +78,7 @@ def validate(
             metavar="KIND",
             help="Also check the manifests of this target: jobset, trainjob, statefulset, job or volcano;"
             " default: jobset, if the job has an image.",
+            autocompletion=targets,
         ),
     ] = None,
     server: Annotated[
@@ -95,7 +101,7 @@ def validate(
         ),
     ] = None,
 ) -> int:
-    """Check a job file or a script with flags, without running it.
+    """Check a job file, or a script with flags, without running it.
 
     \b
     Examples:
@@ -104,16 +110,17 @@ def validate(
       stepset validate train.py --nodes 2 -o yaml > job.yaml
       stepset validate job.yaml --server --namespace ml
 
-    Prints one line for each problem and exits with 2; without problems it exits with 0. With -o yaml or json it prints
-    the job as the shortest job file with the same meaning. With --server it also checks the job with a cluster; exit
-    code 3 means that the cluster could not be reached.
+    If there are problems, the command prints one line for each problem, and the exit code is 2. Otherwise the exit code
+    is 0. With -o yaml or json, the command prints the job as the shortest job file with the same meaning. With
+    --server, a cluster also checks the job. The exit code 3 means that the cluster could not be reached.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
     from stepset.cli.output.world import world_in_words
     from stepset.printable import printable
-    from stepset.sources import read_sources
+    from stepset.sources import import_notes, read_sources
+    from stepset.targets.notes import cluster_notes
 
     check_format(output, "text", "json", "yaml")
     given = read_job(args)
@@ -131,6 +138,7 @@ def validate(
 
         try:
             check(given.job, given.plan, kind or "jobset")
+            sources.check_shippable()
         except BadInputError as error:
             raise error.at(given.where) from error
     if output != "text":
@@ -138,7 +146,10 @@ def validate(
         return 0
     world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
     lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
-    lines += [f"note: {note}" for note in (*given.plan.notes, *sources.notes)]
+    notes = (*given.plan.notes, *sources.notes)
+    if server or kind is not None or given.job.image is not None:
+        notes += (*import_notes(sources), *cluster_notes(given.job))
+    lines += [f"note: {note}" for note in notes]
     lines += more
     write_out("".join(f"{printable(line)}\n" for line in lines))
     return 0
@@ -150,7 +161,7 @@ def schema() -> int:
     \b
     Example:
       stepset schema > stepset.schema.json
-    and as the job file's first line:
+    Then add this line as the first line of the job file:
       # yaml-language-server: $schema=stepset.schema.json
     """
     from stepset.cli.output.formats import as_json

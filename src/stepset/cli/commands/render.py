@@ -1,4 +1,4 @@
-"""Commands about Kubernetes that need no cluster: `stepset render` and `stepset rbac`."""
+"""The commands `stepset render` and `stepset rbac`, which print Kubernetes objects and need no cluster."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from stepset.cli.arguments.job_args import JobArgs, takes_job
+from stepset.cli.arguments.run_args import output_option
+from stepset.cli.completion import targets
 from stepset.errors import BadInputError
 
-Output = Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="yaml or json.", show_default=False)]
+_RIGHTS = ("exec", "orphan", "priorities", "quotas", "validate")
+"""The values of `--with`. Each value is also the name of a parameter of `stepset.targets.rbac.rbac`."""
+Output = Annotated[str, output_option("yaml", "json", show_default=False)]
 Target = Annotated[
     str,
     typer.Option(
         "--target", "-t", metavar="KIND", help="jobset (default), trainjob, statefulset, job or volcano.",
-        show_default=False,
+        show_default=False, autocompletion=targets,
     ),
 ]  # fmt: skip
 
@@ -36,8 +40,9 @@ def render(
       stepset render job.yaml --target statefulset -o json
       stepset render job.yaml | kubectl apply --server-side -f -
 
-    Takes the flags of `stepset run` and needs no cluster. The same job gives the same bytes; the objects are in the
-    order in which they must be applied. Exits with 2 and one line for each problem if a cluster would reject them.
+    The command takes the flags of `stepset run` that describe a job. The command needs no cluster. The same job
+    always has the same output. The objects are printed in the order in which they must be applied. If a cluster would
+    reject the objects, the command prints one line for each problem, and the exit code is 2.
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.formats import check_format
@@ -59,7 +64,7 @@ def render(
 
 def rbac(
     backend: Annotated[
-        str, typer.Option("--backend", metavar="BACKEND", help="Who submits runs: cli (default), airflow or kfp.")
+        str, typer.Option("--backend", metavar="BACKEND", help="What submits runs: cli (default), airflow or kfp.")
     ] = "cli",
     target: Annotated[
         list[str] | None,
@@ -68,6 +73,7 @@ def rbac(
             "-t",
             metavar="KIND",
             help="jobset (default), trainjob, statefulset, job or volcano; repeatable.",
+            autocompletion=targets,
         ),
     ] = None,
     gang: Annotated[
@@ -87,24 +93,72 @@ def rbac(
     user: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="User that gets the Roles; repeatable.")
     ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Group of users that gets the Roles; repeatable.")
+    ] = None,
     network_policy: Annotated[
         bool, typer.Option("--network-policy", help="Also for jobs with network.policy: true.")
     ] = False,
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="RIGHT",
+            help="Also grant a right: exec, for stepset exec; orphan, for on_orphan: stop; priorities, to read"
+            " PriorityClasses and WorkloadPriorityClasses; quotas, to read ClusterQueues; validate, for the check of"
+            " pods by stepset validate --server; repeatable.",
+        ),
+    ] = None,
+    bindings_only: Annotated[
+        bool,
+        typer.Option(
+            "--bindings-only", help="Only the RoleBindings of the accounts: delete these to revoke their permissions."
+        ),
+    ] = False,
+    create_namespace: Annotated[
+        bool, typer.Option("--create-namespace", help="Also print the namespace of the runs.")
+    ] = False,
+    create_service_account: Annotated[
+        bool, typer.Option("--create-service-account", help="Also print the service accounts of --account.")
+    ] = False,
     output: Output = "yaml",
 ) -> int:
-    """Print the minimal Roles for submitting, watching and ending runs, and their RoleBindings.
+    """Print minimal Roles for submitting, watching and ending runs.
 
     \b
     Examples:
       stepset rbac --backend airflow --namespace ml | kubectl apply -f -
       stepset rbac --account team-a/trainer --target trainjob
+      stepset rbac --namespace ml --account trainer --create-namespace \\
+        --create-service-account
+      stepset rbac --user jane --namespace ml --with exec
+      stepset rbac --user jane --namespace ml --bindings-only \\
+        | kubectl delete --ignore-not-found -f -
+
+    The command also prints the RoleBindings of the accounts. All accounts of the namespace use the same Roles.
+    Therefore, do not pass the complete output to `kubectl delete`. To revoke the permissions of one account, use
+    --bindings-only, as in the last example.
     """
     from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import write_out
+    from stepset.targets.rbac import Account
     from stepset.targets.rbac import rbac as rbac_objects
 
     check_format(output, "yaml", "json")
-    accounts = [*map(_account, account or ()), *map(_user, user or ())]
+    if unknown := set(more or ()) - set(_RIGHTS):
+        raise BadInputError(
+            f"--with: {min(unknown)!r} is not a right that can be added; use one of {', '.join(_RIGHTS)}"
+        )
+    if bindings_only and (create_namespace or create_service_account):
+        flag = "--create-namespace" if create_namespace else "--create-service-account"
+        raise BadInputError(f"{flag}: --bindings-only prints RoleBindings only; leave one of them out")
+    if create_service_account and not account:
+        raise BadInputError("--create-service-account: no service account is given; add --account NAME")
+    accounts = [
+        *map(_account, account or ()),
+        *(Account(name, kind="User") for name in user or ()),
+        *(Account(name, kind="Group") for name in group or ()),
+    ]
     objects = rbac_objects(
         backend,
         targets=target or ["jobset"],
@@ -112,8 +166,12 @@ def rbac(
         mpi=mpi,
         lost_node=lost_node,
         network_policy=network_policy,
+        **{right: right in (more or ()) for right in _RIGHTS},
         namespace=namespace,
         accounts=accounts,
+        bindings_only=bindings_only,
+        create_namespace=create_namespace,
+        create_service_account=create_service_account,
     )
     write_out(_as_text(objects, output))
     return 0
@@ -124,12 +182,6 @@ def _account(text: str) -> Any:
 
     namespace, _, name = text.rpartition("/")
     return Account(name, namespace or None)
-
-
-def _user(name: str) -> Any:
-    from stepset.targets.rbac import Account
-
-    return Account(name, user=True)
 
 
 def _as_text(objects: list[dict[str, Any]], output: str) -> str:

@@ -1,23 +1,26 @@
-"""Commands about one existing run: `stepset status`, `logs`, `wait`, `cancel` and `diagnose`."""
+"""The commands `stepset status`, `logs`, `wait`, `cancel` and `diagnose`. Each command is about one existing run."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
-from stepset.cli.arguments.run_args import Output, RunName
+from stepset.cli.arguments.run_args import NewestOrName, Output, RunName, run_named
 from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
+    from stepset.backends.base import Backend
     from stepset.run_status import RunStatus
 
 
 @takes_backend
 def status(
-    name: RunName,
+    name: NewestOrName = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show every change until the run is over.")] = False,
     output: Output = "text",
     *,
@@ -27,12 +30,12 @@ def status(
 
     \b
     Examples:
-      stepset status digits
+      stepset status
       stepset status digits --watch
       stepset status digits -o json
 
-    On a terminal, --watch shows the state again in place; elsewhere it prints a line, or with -o json a document, for
-    each change.
+    On a terminal, --watch updates the displayed state in place. Without a terminal, --watch prints one line for each
+    change. With -o json, --watch prints a JSON object in one line for each change.
     """
     from stepset.cli.output.documents import run_document
     from stepset.cli.output.formats import as_json, check_format
@@ -40,7 +43,7 @@ def status(
 
     check_format(output, "text", "json")
     backend = backend_args.open_backend()
-    found = backend.status(name)
+    found = run_named(backend, name)
     if watch:
         from stepset.cli.output.watching import watch_run
 
@@ -56,7 +59,7 @@ def status(
 
 @takes_backend
 def logs(
-    name: RunName,
+    name: NewestOrName = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run is over.")] = False,
     ranks: Annotated[
         str | None,
@@ -64,15 +67,13 @@ def logs(
     ] = None,
     tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines; default: all.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only lines printed in this time, such as 30s or 10m.")
+        str | None, typer.Option(metavar="TIME", help="Only lines printed within the last TIME, such as 30s or 10m.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time (RFC 3339).")] = False,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="The attempt before the last restart; default: all attempts.")
+        bool, typer.Option("--previous", "-p", help="Only the attempt before the last restart; default: all.")
     ] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print the lines as the ranks did, without prefixes such as [rank 0].")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the lines without prefixes such as [rank 0].")] = False,
     *,
     backend_args: BackendArgs,
 ) -> int:
@@ -84,24 +85,41 @@ def logs(
       stepset logs digits -f --ranks 0,2
       stepset logs digits --tail 20 --since 10m --timestamps
       stepset logs digits --ranks 0 --raw > rank-0.log
+
+    With --follow, the command prints the outcome of the run to stderr. It exits with code 0 even if the run failed. The
+    exit code of stepset wait is that of the run.
     """
     from stepset.backends.base import LogSelection
     from stepset.cli.output.formats import time_before_now
-    from stepset.cli.output.log_lines import check_sources, print_logs, print_selected, sources_of
+    from stepset.cli.output.log_lines import print_logs, print_selected
+    from stepset.cli.output.terminal import print_message
     from stepset.errors import BadInputError
+    from stepset.log_sources import check_sources, sources_of
+    from stepset.printable import printable
 
     if follow and previous:
         raise BadInputError("--previous: the previous attempt is over; leave out --follow")
-    wanted = None if ranks is None else sources_of(ranks)
+    wanted = None if ranks is None else sources_of(ranks, "--ranks")
     first = None if since is None else time_before_now("--since", since)
     backend = backend_args.open_backend()
-    if wanted is not None:
-        check_sources(wanted, backend.status(name))
+    if name is None or wanted is not None or follow:
+        found = run_named(backend, name)
+        name = found.name  # a newer run of the job may start while this command follows the run
+        check_sources(wanted or frozenset(), found, "--ranks")
+    if follow:
+        _show_missing_logs(backend, name, wanted, backend_args)
     if first is None and tail is None and not previous and not timestamps:
-        print_logs(backend, name, follow=follow, sources=wanted, raw=raw)
+        # Without the times of the lines, reading is faster.
+        printed = print_logs(backend, name, follow=follow, sources=wanted, raw=raw)
     else:
         selection = LogSelection(wanted, first, tail, previous, follow)
-        print_selected(backend, name, selection, raw=raw, timestamps=timestamps)
+        printed = print_selected(backend, name, selection, raw=raw, timestamps=timestamps)
+    if since is not None and tail != 0 and not (printed or follow):
+        print_message(printable(f"stepset: note: no selected lines within the last {since}"))
+    if not (follow or previous):  # while a run is followed, pods are deleted after their lines were printed
+        _show_missing_logs(backend, name, wanted, backend_args, printed=printed)
+    if follow:
+        _print_end(backend, name)
     return 0
 
 
@@ -115,7 +133,7 @@ def wait(
     *,
     backend_args: BackendArgs,
 ) -> int:
-    """Wait until a run is over; the exit code is that of `stepset run`.
+    """Wait until a run is over. The exit codes are the exit codes of `stepset run`.
 
     \b
     Example:
@@ -124,8 +142,11 @@ def wait(
     from stepset.cli.output.formats import check_format, seconds_of
 
     check_format(output, "text", "json")
-    found = backend_args.open_backend().wait(name, None if timeout is None else seconds_of("--timeout", timeout))
-    _print_outcome(found, backend_args, output)
+    backend = backend_args.open_backend()
+    seconds = None if timeout is None else seconds_of("--timeout", timeout)
+    with _interruptible("the run continues"):
+        found = backend.wait(name, seconds)
+    _print_outcome(found, backend_args.as_flags, output)
     return int(found.exit_code if found.phase.final else ExitCode.TIMED_OUT)
 
 
@@ -144,45 +165,88 @@ def cancel(
       stepset cancel digits
       stepset cancel digits --now
     """
+    from stepset.backends.cancel import cancel_and_wait
     from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import print_message
     from stepset.printable import printable
 
     check_format(output, "text", "json")
     backend = backend_args.open_backend()
-    before = backend.cancel(name)  # also of a lost run, whose ranks may still be running
-    if before.phase.final:
-        print_message(printable(f"stepset: {before.name} is already over: {before.phase.value}"))
-        if output == "json":
-            _print_outcome(before, backend_args, output)
-        return 0
-    if now:
-        backend.cancel(before.name)
-    _print_outcome(backend.wait(before.name), backend_args, output)
+    with _interruptible(f"stepset wait {name}{backend_args.as_flags} waits until the run is over"):
+        was_over, found = cancel_and_wait(backend, name, kill=now)
+    if was_over:
+        print_message(printable(f"stepset: {found.name} is already over: {found.phase.value}"))
+    if not was_over or output == "json":
+        _print_outcome(found, backend_args.as_flags, output)
     return 0
 
 
 @takes_backend
-def diagnose(name: RunName, output: Output = "text", *, backend_args: BackendArgs) -> int:
+def diagnose(name: NewestOrName = None, output: Output = "text", *, backend_args: BackendArgs) -> int:
     """Explain why a run failed, and what to do.
 
     \b
     Example:
       stepset diagnose digits
 
-    Shows which rank failed first, how, and its last lines. The exit code is that of `stepset run`; 0 until the run is
-    over.
+    The command shows which rank failed first. It also shows the last lines of this rank, and the exit code or signal
+    with which the rank ended. The exit codes of the command are those of `stepset run`. While the run is not over, the
+    exit code is 0.
     """
     from stepset.cli.output.formats import check_format
 
     check_format(output, "text", "json")
-    found = backend_args.open_backend().status(name)
-    _print_outcome(found, backend_args, output)
+    backend = backend_args.open_backend()
+    found = run_named(backend, name)
+    _print_outcome(found, backend_args.as_flags, output)
     return int(found.exit_code) if found.phase.final else 0
 
 
-def _print_outcome(found: RunStatus, backend_args: BackendArgs, output: str) -> None:
-    """Prints how a run ended to stderr or, with `json`, the run to stdout."""
+def _show_missing_logs(
+    backend: Backend, name: str, sources: frozenset[str] | None, backend_args: BackendArgs, *, printed: bool = False
+) -> None:
+    """Prints a note to stderr about logs that no longer exist, or about a run on a cluster that has no logs yet.
+
+    `printed` is whether lines of the run have already been printed. Then its status is not requested. Prints nothing
+    if the cluster refuses a request, or if the run was deleted in the meantime. The note is optional.
+    """
+    from stepset.cli.output.terminal import print_message
+    from stepset.errors import StepsetError
+    from stepset.printable import printable
+    from stepset.watch.present.sentences import waiting_for_pods
+
+    with suppress(StepsetError):
+        note = backend.deleted_logs(name, sources)
+        if not (note or printed) and backend_args.backend == "kubernetes":
+            note = waiting_for_pods(backend.status(name), f"stepset status {name}{backend_args.as_flags}")
+        if note:
+            print_message(printable(f"stepset: note: {note}"))
+
+
+@contextmanager
+def _interruptible(hint: str) -> Iterator[None]:
+    """Prints `hint` to stderr if Ctrl-C ends the wait for a run, and ends the program."""
+    from stepset.cli.output.errors import report
+
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise typer.Exit(report(error, f"interrupted; {hint}", ExitCode.INTERRUPTED)) from error
+
+
+def _print_end(backend: Backend, name: str) -> None:
+    """Prints one line to stderr that states how a run ended. Prints nothing if the run no longer exists."""
+    from stepset.cli.output.outcome import outcome
+    from stepset.cli.output.terminal import print_message, wants_colour
+    from stepset.errors import RunNotFoundError
+
+    with suppress(RunNotFoundError):
+        print_message(outcome(backend.status(name), wants_colour(sys.stderr)).partition("\n")[0])
+
+
+def _print_outcome(found: RunStatus, flags: str, output: str) -> None:
+    """Prints the outcome of a run to stderr. If `output` is json, prints only a JSON object to stdout."""
+    from stepset.cli.arguments.resume import resume_command
     from stepset.cli.output.documents import run_document
     from stepset.cli.output.formats import as_json
     from stepset.cli.output.outcome import outcome
@@ -191,4 +255,4 @@ def _print_outcome(found: RunStatus, backend_args: BackendArgs, output: str) -> 
     if output == "json":
         write_out(as_json(run_document(found)))
     else:
-        print_message(outcome(found, wants_colour(sys.stderr), backend_args.as_flags))
+        print_message(outcome(found, wants_colour(sys.stderr), flags, resume_command(found)))

@@ -1,4 +1,4 @@
-"""`stepset validate --server`: checks a job with an API server."""
+"""Implements `stepset validate --server`, which checks whether an API server would accept a job."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stepset.watch.present.sentences import counted
 def server_report(
     given: JobInput, sources: Sources, target: str, namespace: str | None, context: str | None, kubeconfig: str | None
 ) -> list[str]:
-    """Checks with an API server whether it would accept a job; returns lines that state what was checked.
+    """Checks whether an API server would accept a job. Returns lines that list the checks.
 
     Raises:
-        BadInputError: one line for each problem.
+        BadInputError: the server would not accept the job. The error contains one line for each problem.
         InfrastructureError: the server cannot be reached.
     """
-    with connect(kubeconfig, context) as connection:
+    with connect(kubeconfig, context, "cli") as connection:
         request = make_request(given.job, sources, namespace=namespace or connection.namespace)
         try:
             checked = connection.call(check_on_server, request, target, connection.client)

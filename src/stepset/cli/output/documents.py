@@ -1,4 +1,7 @@
-"""The JSON documents that commands print with `-o json`; docs/cli-output.schema.json describes them. Pure."""
+"""Creates the JSON objects that commands print with `-o json`.
+
+docs/cli-output.schema.json is the JSON Schema of these objects.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stepset.run_status import RunStatus
+from stepset.watch.present.sentences import last_restart
 
 API_VERSION = "stepset.dev/v1"
 TIMES = ("created", "started", "finished", "expires")
 """The fields of a run that are times."""
+TIME_OF_RANK = "last_line_at"
+"""The field of a rank that is a time."""
 
 
 def document(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a document of a kind."""
+    """Returns a JSON object of the given kind."""
     return {"apiVersion": API_VERSION, "kind": kind, **fields}
 
 
 def run_document(run: RunStatus) -> dict[str, Any]:
-    """Returns a run as a document; its times are RFC 3339 texts, null if unknown."""
+    """Returns the JSON object of a run. A time is an RFC 3339 string, or null if the time is unknown."""
     data = run.to_dict()
-    return document("Run", {**data, **{name: time_text(data[name]) for name in TIMES}})
+    times = {name: time_text(data[name]) for name in TIMES}
+    ranks = [{**row, TIME_OF_RANK: time_text(row[TIME_OF_RANK])} for row in data["ranks"]]
+    return document("Run", {**data, **times, "ranks": ranks, "last_restart": last_restart(run)})
 
 
 def run_list_document(runs: Iterable[RunStatus], sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Returns runs as a document; `sizes`: name of a run -> bytes of its files, which become the field `size`."""
+    """Returns the JSON object of a list of runs.
+
+    `sizes` maps the name of a run to the size of its files in bytes. If `sizes` is given, each run has the field
+    `size`.
+    """
     items = [run_document(run) for run in runs]
     if sizes is not None:
         items = [{**item, "size": sizes.get(item["name"])} for item in items]
@@ -33,12 +45,15 @@ def run_list_document(runs: Iterable[RunStatus], sizes: Mapping[str, int] | None
 
 
 def deletion_document(runs: Iterable[RunStatus], *, dry_run: bool) -> dict[str, Any]:
-    """Returns the runs that a command has deleted, or with `dry_run` would delete, as a document."""
+    """Returns the JSON object with the runs that a command has deleted.
+
+    If `dry_run` is true, the JSON object contains the runs that the command would delete.
+    """
     return document("DeletedRuns", {"dry_run": dry_run, "items": [run_document(run) for run in runs]})
 
 
 def time_text(seconds: float | None) -> str | None:
-    """Returns a time as RFC 3339 text in UTC; None for an unknown one.
+    """Converts seconds since the epoch to an RFC 3339 string in UTC. Returns None if the time is unknown.
 
     >>> time_text(1764065472.25), time_text(0.0)
     ('2025-11-25T10:11:12.250Z', None)

@@ -1,4 +1,4 @@
-"""Reports an error to the user: one line on stderr for each problem, and an exit code."""
+"""Reports an error to the user, with one line on stderr for each problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from stepset.printable import printable, printable_text
 
 
 def report(error: BaseException, text: str, code: ExitCode) -> int:
-    """Prints `text` as `stepset: ...` lines on stderr; returns `code`. STEPSET_DEBUG=1 adds the traceback."""
+    """Prints each line of `text` as `stepset: ...` on stderr, and returns `code`.
+
+    If the environment variable STEPSET_DEBUG is 1, also prints the traceback.
+    """
     if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
         print_message(printable_text("".join(traceback.format_exception(error)).rstrip()))
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""The output of `stepset explain`: the command and the variables of each pod group, with their rules. Pure."""
+"""Creates the output of `stepset explain`: the command and the environment variables of each pod group."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from stepset.cli.output.world import world_in_words
 from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
+from stepset.sources.requirements import Requirements
 from stepset.spec.job import TrainingJob
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import counted
 
+_VALUES = (
+    "Values of a JobSet's pods. A local run has other addresses and paths, and free ports; those of a rank that runs:"
+    " stepset exec NAME --ranks 0 -- env"
+)
+_ORIGINS = {"job": "requirements of the job", "script": "metadata of the script"}
+
 
 class Variable(TypedDict):
-    """A variable of a pod group."""
+    """An environment variable of a pod group, and the rule that sets it."""
 
     variable: str
     value: str
@@ -26,14 +33,14 @@ class Variable(TypedDict):
 
 
 class StartCondition(TypedDict):
-    """A group that must be ready or complete before the pods of the group that lists it start."""
+    """A condition for the start of a group's pods. Another group must first be ready or complete."""
 
     group: str
     condition: str
 
 
 class Group(TypedDict):
-    """Pods with the same command and variables."""
+    """A group of pods with the same command and variables."""
 
     name: str
     pods: int
@@ -54,8 +61,21 @@ class File(TypedDict):
     lines: list[str]
 
 
+class RequiredPackage(TypedDict):
+    """A Python package that the ranks need.
+
+    If the metadata of the script lists the package, `origin` is `script`. Otherwise, `origin` is `job`.
+    """
+
+    requirement: str
+    origin: str
+
+
 class Success(TypedDict):
-    """The run succeeds when `pods` pods of `group` have succeeded; with `first`, when its pod 0 has succeeded."""
+    """The condition for the success of the run.
+
+    `pods` is the number of pods of `group` that must succeed. If `first` is true, only pod 0 of `group` must succeed.
+    """
 
     group: str
     pods: int
@@ -63,7 +83,7 @@ class Success(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The command and the variables of each pod group, with their rules."""
+    """The command and the variables of each pod group, and the rules that determine them."""
 
     name: str
     framework: str
@@ -73,12 +93,14 @@ class Explanation(TypedDict):
     groups: list[Group]
     files: list[File]
     ports: dict[str, int]
+    requirements: list[RequiredPackage]
+    requires_python: str
     success: Success
     notes: list[str]
 
 
-def explanation(job: TrainingJob, plan: LaunchPlan) -> Explanation:
-    """Returns the explanation of an `explained_plan` as plain data."""
+def explanation(job: TrainingJob, plan: LaunchPlan, required: Requirements) -> Explanation:
+    """Returns the explanation of a launch plan (`explained_plan`) and of the job's requirements, as plain data."""
     names = PodNames(plan, job.name, job.network.subdomain or job.name)
     rows = explain_plan(plan, names)
     return {
@@ -106,18 +128,23 @@ def explanation(job: TrainingJob, plan: LaunchPlan) -> Explanation:
             for file in plan.files
         ],
         "ports": dict(plan.ports),
+        "requirements": [
+            {"requirement": each, "origin": "job" if each in job.requirements else "script"}
+            for each in required.packages
+        ],
+        "requires_python": required.python,
         "success": {"group": plan.success.group, "pods": plan.success.count, "first": plan.success.first},
         "notes": list(plan.notes),
     }
 
 
-def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
-    """Returns the explanation of an `explained_plan` as a page of tables."""
+def explanation_text(job: TrainingJob, plan: LaunchPlan, required: Requirements) -> str:
+    """Returns the result of `explanation` as a string with tables."""
     from stepset.cli.output.tables import Line, rendered, table
 
-    shown = explanation(job, plan)
+    shown = explanation(job, plan, required)
     world = world_in_words(plan.world.num_nodes, plan.world.procs_per_node)
-    parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold")]
+    parts: list[Any] = [Line(f"{shown['name']}: {shown['framework']}, {world}", "bold"), Line(_VALUES, "dim")]
     for group, planned in zip(shown["groups"], plan.groups, strict=True):
         pods = counted(group["pods"], "pod")
         beside = "" if group["in_world"] else ", outside the world"
@@ -133,6 +160,12 @@ def explanation_text(job: TrainingJob, plan: LaunchPlan) -> str:
     for file in shown["files"]:
         parts += ["", Line(f"file {file['path']} in {', '.join(file['groups'])}", "bold cyan")]
         parts += [Line(f"  {line}") for line in file["lines"]]
+    required_rows = [(each["requirement"], _ORIGINS[each["origin"]]) for each in shown["requirements"]]
+    if shown["requires_python"]:
+        required_rows.append((f"Python {shown['requires_python']}", _ORIGINS["script"]))
+    if required_rows:
+        parts += ["", Line("requirements: uv installs the packages that the ranks' Python lacks", "bold cyan")]
+        parts += [table(("Requirement", "From"), required_rows, ("cyan", "dim"))]
     for note in shown["notes"]:
         parts += ["", Line(f"note: {note}", "yellow")]
     return rendered(*parts)

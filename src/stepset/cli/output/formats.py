@@ -1,4 +1,4 @@
-"""Formats of the command line: JSON and YAML for `--output`, durations of flags."""
+"""Formats output as JSON or YAML, and converts durations in flags to seconds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from stepset.printable import printable_json
 
 
 def check_format(given: str, *known: str) -> None:
-    """Raises BadInputError unless `given` is one of `known`."""
+    """Raises BadInputError if `given` is not one of `known`."""
     if given not in known:
         raise BadInputError(f"--output: {given!r} is not known; use {', '.join(known[:-1])} or {known[-1]}")
 
 
-def as_json(data: Any) -> str:
-    """Returns plain data as printable, indented JSON; NaN and infinity become null (RFC 8259, section 6)."""
-    return printable_json(json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+def as_json(data: Any, *, indent: int | None = 2) -> str:
+    """Returns plain data as printable JSON. NaN and infinity become null (RFC 8259, section 6).
+
+    If `indent` is None, the JSON has no line breaks except the last one.
+    """
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(_finite(data), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+    return printable_json(text) + "\n"
 
 
 def _finite(data: Any) -> Any:
@@ -32,21 +37,32 @@ def _finite(data: Any) -> Any:
 
 
 def as_yaml(data: Mapping[str, Any]) -> str:
-    """Returns plain data as YAML in its own order; any text in it reads back unchanged."""
+    """Returns plain data as YAML. The keys keep their order.
+
+    A string is quoted if a YAML parser would otherwise convert the string to a different value.
+    """
     from stepset.targets.dump import to_yaml
 
     return to_yaml([data])
 
 
 def time_before_now(flag: str, text: str) -> float:
-    """Returns the time before now by a duration, in seconds since the epoch; BadInputError names the flag."""
+    """Subtracts the duration `text` from the current time. Returns the result in seconds since the epoch.
+
+    Raises BadInputError if `text` is not a duration. The error contains the flag.
+    """
     return time.time() - seconds_of(flag, text)
 
 
 def seconds_of(flag: str, text: str) -> float:
-    """Returns the seconds of a duration such as 90s or 10m; BadInputError names the flag."""
+    """Converts a duration such as 90s or 10m to seconds.
+
+    Raises BadInputError if `text` is not a duration, or if it is a number without a unit. The error contains the flag.
+    """
     from stepset.spec.quantity import parse_duration
 
+    if (number := text.strip()).isdecimal():
+        raise BadInputError(f"{flag}: {number!r} has no unit; write for example {number}d, {number}h or {number}s")
     try:
         return float(parse_duration(text))
     except ValueError as error:

@@ -1,4 +1,7 @@
-"""The rows at the bottom of a terminal that are drawn again in place: incomplete lines of ranks, and the status."""
+"""Draws rows at the bottom of a terminal, and updates these rows in place.
+
+The rows show the incomplete lines of the ranks, and the status of the run.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,35 @@ from stepset.watch.present.sources import prefix, shown_text
 
 
 class LiveRows:
-    """The newest state of each source's incomplete line."""
+    """Stores the newest incomplete line of each source."""
 
     def __init__(self, colour: bool) -> None:
         self._colour = colour
         self._open: dict[str, OpenLine] = {}
 
     def update(self, line: OpenLine) -> None:
-        """Replaces the state of the source's incomplete line."""
-        self._open[line.source] = line
+        """Replaces the incomplete line of a source. If the new line is empty, removes the row of the source."""
+        if line.text:
+            self._open[line.source] = line
+        else:
+            self.complete(line.source)
 
     def complete(self, source: str) -> None:
-        """Removes the row of a source whose line is complete."""
+        """Removes the row of a source after the line of the source was completed."""
         self._open.pop(source, None)
 
     def clear(self) -> None:
-        """Removes all rows, because a new attempt begins."""
+        """Removes all rows. This method is called when a new attempt begins."""
         self._open.clear()
 
     def text(self, status_line: str) -> str:
-        """The rows without a last line end, each cut to the terminal's width; at most half of the terminal."""
+        """Returns the rows, separated by newlines. A `status_line` that is not empty is the last row.
+
+        Each row is shortened to the width of the terminal. The rows of incomplete lines fill at most half of the
+        terminal.
+        """
         width, height = shutil.get_terminal_size()
-        known = self._open.copy()  # other threads update the rows
+        known = self._open.copy()  # other threads may update the rows at the same time
         shown = sorted(known.values(), key=_order)[: max(1, height // 2)]
         rows = [self._row(line, width - 1) for line in shown]
         if status_line:
@@ -48,7 +58,10 @@ class LiveRows:
 
 
 def clear(drawn: str) -> str:
-    """The control sequences that remove what was drawn, if the cursor is at its end."""
+    """Returns the control sequences to remove the string `drawn` from the terminal.
+
+    The cursor must be at the end of `drawn`.
+    """
     if not drawn:
         return ""
     above = drawn.count("\n")
@@ -56,7 +69,9 @@ def clear(drawn: str) -> str:
 
 
 def _cut(text: str, columns: int) -> str:
-    """Returns the part of a text that fits: a longer row would wrap, and `clear` would not remove it.
+    """Shortens a string to the width of the terminal.
+
+    The terminal would wrap a longer row into two rows, and `clear` would remove only one of the rows.
 
     >>> _cut("epoch \u9032\u6357", 9)
     'epoch \u9032'

@@ -1,6 +1,7 @@
-"""Warnings that the backends log.
+"""Escapes control characters in the warnings that the backends log.
 
-Python's last-resort handler prints them to stderr; they may contain text from servers, so it is escaped.
+If no handler is configured, Python's last-resort handler prints these warnings to stderr. The warnings may contain
+strings from servers, and these strings may contain control characters.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ class _Formatter(logging.Formatter):
 
 
 def make_log_printable() -> None:
-    """Makes messages and tracebacks printable if no handler is configured for them."""
+    """Escapes control characters in messages and tracebacks if no handler is configured."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Formatter())

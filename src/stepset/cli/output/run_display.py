@@ -1,7 +1,10 @@
-"""The output of `stepset run` during a run: the ranks' lines, and the run's state as lines or as a live status line.
+"""`RunDisplay`, which prints the output of `stepset run` while a run is in progress.
 
-The backend's thread passes lines and states; the display's own thread writes them at most TICKS_PER_SECOND times a
-second, so that stepset does not make a system call for each line, and a terminal can keep up.
+The output consists of the lines of the ranks, and the state of the run. On a terminal, a status line shows the state.
+Without a terminal, each change of the state is printed as a line.
+
+The backend's thread passes lines and states to the display. A separate thread of the display writes the lines and
+states, at most TICKS_PER_SECOND times per second. One system call writes many lines.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO
 
 from stepset.cli.output.live_rows import LiveRows, clear
@@ -30,27 +34,40 @@ from stepset.watch.present.records import (
     Restarted,
     RunEnded,
 )
-from stepset.watch.present.sentences import all_ended, counted, duration, state_line
+from stepset.watch.present.sentences import (
+    LOGS_DELETED,
+    all_ended,
+    counted,
+    duration,
+    logs_command,
+    logs_deleted,
+    state_line,
+)
 from stepset.watch.present.sources import shown_text
 
 TICKS_PER_SECOND = 10
 MAX_QUEUED = 1 << 20
-"""Maximum number of queued characters; above it, the run waits for the reader, as with any pipe."""
+"""The maximum number of queued characters. If the queue is full, the ranks wait until the reader reads lines."""
 
 _IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
 _AT_THE_END = (RunEnded, FirstFailure)
-"""The records that `stepset.cli.output.outcome.outcome` shows after the display is closed."""
+"""The records that the display does not show. The function `stepset.cli.output.outcome.outcome` shows these records
+after the run."""
 
 
 class RunDisplay:
-    """Shows one run; a RunListener.
+    """Prints the lines and the state of one run. It is a RunListener.
 
     Args:
-        lines: the stream for the ranks' lines.
+        lines: the stream for the lines of the ranks.
         messages: the stream for stepset's own messages.
-        lines_terminal, messages_terminal: whether these are terminals.
-        verbose: whether lines after the first failure are shown.
-        on_write_error: called once when writing fails (a closed pipe, a full disk); see `error`.
+        lines_terminal: whether `lines` is a terminal.
+        messages_terminal: whether `messages` is a terminal.
+        colour: whether the sources of the lines are coloured.
+        verbose: whether the lines after the first failure are shown.
+        flags: the flags that select the run's backend and cluster in another command (`BackendArgs.as_flags`).
+        on_write_error: a function that is called after the first write error. The cause may be a closed pipe or a full
+            disk, for example. The attribute `error` of the `RunDisplay` then contains the error.
     """
 
     def __init__(
@@ -62,6 +79,7 @@ class RunDisplay:
         messages_terminal: bool = False,
         colour: bool = False,
         verbose: bool = False,
+        flags: str | None = None,
         on_write_error: Callable[[], object] = lambda: None,
     ) -> None:
         self.error: OSError | None = None
@@ -74,7 +92,8 @@ class RunDisplay:
         self._left_out = 0
         self._notices: deque[str] = deque()
         self._status: RunStatus | None = None
-        self._presenter, self._presenting = Presenter(verbose=verbose), threading.Lock()
+        self._presenter = Presenter(verbose=verbose, logs=partial(logs_command, flags=flags))
+        self._presenting = threading.Lock()
         self._rows = LiveRows(colour)
         self._drawn, self._drawn_at = "", float("-inf")
         self._patient = True
@@ -99,7 +118,9 @@ class RunDisplay:
         self._live = False
         if self._left_out:
             verb = "is" if self._left_out == 1 else "are"
-            self.show_message(f"{counted(self._left_out, 'line')} {verb} not shown; see 'stepset logs'")
+            gone = self._status is not None and logs_deleted(self._status)
+            where = LOGS_DELETED if gone else "see 'stepset logs'"
+            self.show_message(f"{counted(self._left_out, 'line')} {verb} not shown; {where}")
         self._write()
 
     def on_line(self, line: LogLine) -> None:
@@ -108,7 +129,11 @@ class RunDisplay:
             self._queue(line)
 
     def on_open_line(self, line: OpenLine) -> None:
-        """Shows the state of an incomplete line in place on a terminal, else at a limited rate as a line."""
+        """Shows an incomplete line.
+
+        On a terminal, the incomplete line is updated in place. Without a terminal, new versions of
+        the incomplete line are printed as separate lines, at a limited rate.
+        """
         if self._live and self._lines_terminal:
             self._rows.update(line)
             self._work.set()
@@ -116,7 +141,7 @@ class RunDisplay:
             self._queue(line)
 
     def _queue(self, line: LogLine | OpenLine) -> None:
-        """Queues a line; waits while the reader is too slow."""
+        """Queues a line. If the queue is full, waits until the reader has read lines."""
         text = shown_text(line)
         text = printable_line(text) if self._lines_terminal else text
         while self._held > MAX_QUEUED and self.error is None:
@@ -145,17 +170,20 @@ class RunDisplay:
         self._work.set()
 
     def show_message(self, text: str) -> None:
-        """Shows a message of stepset's own, after the earlier lines."""
+        """Shows a message of stepset after the queued lines."""
         self._notices.append(f"stepset: {printable(text)}\n")
         self._work.set()
 
     def drop_lines_when_full(self) -> None:
-        """Drops lines from now on instead of waiting, so that a slow reader cannot delay the end."""
+        """From now on, this object drops lines if the queue is full, and does not wait for the reader.
+
+        Then a slow reader cannot delay the termination of the run.
+        """
         self._patient = False
         self._room.set()
 
     def _present(self) -> None:
-        """Shows what has changed in the status. Both threads call this method, always with the newest status."""
+        """Shows what has changed in the status since the last call. Both threads call this method."""
         if self._status is not None:
             for record in self._presenter.see(self._status, time.monotonic()):
                 self._show(record)
@@ -168,7 +196,7 @@ class RunDisplay:
 
     def _write_until_closed(self) -> None:
         while not self._closing:
-            # At least once a second, to update the clock in the status line.
+            # Write at least once per second, to update the duration in the status line.
             self._work.wait(1.0)
             self._work.clear()
             self._much.clear()
@@ -179,7 +207,7 @@ class RunDisplay:
         """Writes the queued lines, then the status line."""
         if not self._closing:
             with self._presenting:
-                self._present()  # records that were delayed by the rate limit
+                self._present()  # shows changes that the rate limit has delayed
         lines, notices = "".join(_taken(self._waiting)), "".join(_taken(self._notices))
         if self.error is None:
             try:
@@ -201,7 +229,7 @@ class RunDisplay:
             self._lines.flush()
         if status_line and not self._drawn:
             if time.monotonic() - self._drawn_at < 1 / TICKS_PER_SECOND:
-                self._work.set()  # in the next turn
+                self._work.set()  # draw the status line in the next iteration
             else:
                 notices += status_line
                 self._drawn, self._drawn_at = status_line, time.monotonic()
@@ -210,7 +238,7 @@ class RunDisplay:
             self._messages.flush()
 
     def _status_line(self) -> str:
-        """The line about the run's state; empty once all ranks have ended."""
+        """Returns the status line; an empty string after all ranks have finished."""
         status = self._status
         if status is None or status.phase.final or all_ended(status):
             return ""
@@ -218,5 +246,5 @@ class RunDisplay:
 
 
 def _taken(queue: deque[str]) -> list[str]:
-    """Removes and returns what is in the queue; other threads may append meanwhile."""
+    """Removes and returns the current items of a queue. Other threads may append items at the same time."""
     return [queue.popleft() for _ in range(len(queue))]

@@ -1,4 +1,4 @@
-"""The table of `stepset list`: a row for each run. Pure except for the clock and the width of the terminal."""
+"""Creates the table of `stepset list`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stepset.cli.output.ages import age, length
-from stepset.cli.output.outcome import took
+from stepset.backends.airflow_tasks import task_of
 from stepset.cli.output.shorten import cells, cut, cut_middle
 from stepset.cli.output.tables import GAP, rendered, table
 from stepset.printable import printable
-from stepset.run_status import Phase, Progress, RunStatus
-from stepset.watch.present.sentences import progress_words, ranks_words
+from stepset.run_status import Phase, RunStatus
+from stepset.watch.present.run_cells import run_cells
+from stepset.watch.present.sentences import progress_words, what_happened
 
 PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
 
 _SHORTEST_PROGRAM = 8
-"""Cells below which a program's text says nothing; the column is left out then."""
+"""The minimum width of the column PROGRAM in cells. If less room is available, the column is omitted."""
 _MIDDLE_FROM = 16
-"""Cells from which on a shortened program shows its end, too."""
+"""If the column PROGRAM has at least this width in cells, a shortened program includes the end of the program."""
 _REASONS = (20, 12)
-"""The longest reasons, in cells; the second number applies if the table is too wide otherwise."""
-_LEFT_OUT_FIRST = ("PROGRAM", "PROGRESS", "TOOK", "SIZE", "RANKS", "REASON")
-"""Columns that a narrow terminal does not show, in this order. A name is never shortened: users copy it, and two
-shortened names could look the same."""
+"""Two maximum widths of the column REASON in cells. If the table is too wide with the first, the second is used. If
+room is left, the column is wider."""
+_IF_ANY = ("TASK", "SUBMITTED BY", "TROUBLE")
+"""The columns that are omitted if they have no text."""
+_LEFT_OUT_FIRST = ("PROGRAM", "PROGRESS", "DURATION", "SIZE", "RANKS", "REASON")
+"""The columns that are omitted on a narrow terminal, in this order.
+
+The name of a run is never shortened, because users copy the name. Two shortened names could also be equal."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,12 @@ class RunColumns:
 
     Args:
         namespaces: whether to show the namespace of each run.
-        sizes: name of a run -> bytes of its files; None: no column.
-        wide: whether nothing is shortened or left out.
+        sizes: a mapping from the name of a run to the size of its files in bytes. None means that the table has no
+            column for sizes.
+        wide: whether all columns are shown without shortening. Then the table may be wider than the terminal. If
+            Airflow started one of the runs, the table also has the column TASK. If the account that submitted one of
+            the runs is known, the table also has the column SUBMITTED BY. If a problem delays one of the runs, the
+            table also has the column TROUBLE.
     """
 
     namespaces: bool = False
@@ -44,10 +52,14 @@ class RunColumns:
 
 
 def run_table(runs: Sequence[RunStatus], columns: RunColumns) -> str:
-    """Returns the table; unless `wide`, it fits the terminal, or $COLUMNS or 80 columns if stdout is not a terminal."""
+    """Returns the table of the runs.
+
+    If `columns.wide` is false, the table is at most as wide as the terminal. If stdout is not a terminal, the maximum
+    width is the value of the variable COLUMNS. If COLUMNS is not set, the maximum width is 80.
+    """
     now = time.time()
     rows = [_row(run, columns, now) for run in runs]
-    names = list(rows[0]) if rows else []
+    names = [name for name in rows[0] if name not in _IF_ANY or any(row[name] for row in rows)] if rows else []
     if not columns.wide:
         names, rows = _fitted(names, rows, shutil.get_terminal_size().columns)
     styles = ["cyan" if name == "NAME" else "" for name in names]
@@ -55,55 +67,55 @@ def run_table(runs: Sequence[RunStatus], columns: RunColumns) -> str:
 
 
 def _row(run: RunStatus, columns: RunColumns, now: float) -> dict[str, str]:
-    why = ", ".join(filter(None, (reason(run), "expired" if run.expired(now) else "")))
     size = None if columns.sizes is None else columns.sizes.get(run.name)
+    found = run_cells(run, now)
+    if columns.wide:
+        found["PROGRESS"] = progress_words(run.progress)
+    program = found.pop("PROGRAM")
     row = {
         **({"NAMESPACE": run.namespace} if columns.namespaces else {}),
-        "NAME": run.name,
-        "PHASE": run.phase.value,
-        "REASON": why if columns.wide else cut(why, _REASONS[0]),
-        "RANKS": ranks_words(run).partition(" ")[0],  # without "ranks running", which the phase states
-        "PROGRESS": progress_words(run.progress) if columns.wide else _short_progress(run.progress),
-        "AGE": age(now - run.created) if run.created else "",
-        "TOOK": length(took(run, now)) if run.created else "",
+        **found,
+        **(_wide_cells(run) if columns.wide else {}),
         **({} if columns.sizes is None else {"SIZE": "" if size is None else bytes_text(size)}),
-        "PROGRAM": run.program,
+        "PROGRAM": program,
     }
     return {name: printable(cell).expandtabs() for name, cell in row.items()}
 
 
+def _wide_cells(run: RunStatus) -> dict[str, str]:
+    trouble = "" if run.trouble is None else what_happened(run.trouble)
+    return {"TASK": task_of(run.labels), "SUBMITTED BY": run.submitted_by, "TROUBLE": trouble}
+
+
 def _fitted(names: list[str], rows: list[dict[str, str]], room: int) -> tuple[list[str], list[dict[str, str]]]:
-    """Returns the columns and rows that fit: texts are shortened, then columns are left out."""
+    """Returns the columns and rows that fit into `room` cells. Shortens cells first, then omits columns.
+
+    If room is left, the column REASON gets this room.
+    """
     used = [name for name in names if any(row[name] for row in rows)]
+    reasons, limit = [row["REASON"] for row in rows], _REASONS[0]
     for hidden in (0, *range(len(_LEFT_OUT_FIRST) + 1)):
+        rows = _with(rows, "REASON", [cut(reason, limit) for reason in reasons])
+        limit = _REASONS[1]
         kept = [name for name in used if name not in _LEFT_OUT_FIRST[:hidden]]
         widths = {name: max(cells(name), *(cells(row[name]) for row in rows)) for name in kept}
         free = room - sum(widths.values()) - GAP * (len(kept) - 1)
         if free >= 0:
-            return kept, rows
+            width = widths.get("REASON", 0) + free
+            return kept, _with(rows, "REASON", [cut(reason, width) for reason in reasons])
         if "PROGRAM" in kept and widths["PROGRAM"] + free >= _SHORTEST_PROGRAM:
             left = widths["PROGRAM"] + free
             shorten = cut_middle if left >= _MIDDLE_FROM else cut
-            return kept, [{**row, "PROGRAM": shorten(row["PROGRAM"], left)} for row in rows]
-        rows = [{**row, "REASON": cut(row["REASON"], _REASONS[1])} for row in rows]
+            return kept, _with(rows, "PROGRAM", [shorten(row["PROGRAM"], left) for row in rows])
     return kept, rows
 
 
-def reason(run: RunStatus) -> str:
-    """Returns why a run is not running, or the kind of its failure; one word, or empty."""
-    return run.reason or (run.failure.kind.value if run.failure else "")
-
-
-def _short_progress(progress: Progress | None) -> str:
-    if progress is None:
-        return ""
-    if progress.progress is not None:
-        return f"{100 * progress.progress:.0f} %"
-    return "" if progress.step is None else f"step {progress.step}"
+def _with(rows: Sequence[dict[str, str]], name: str, values: Sequence[str]) -> list[dict[str, str]]:
+    return [{**row, name: value} for row, value in zip(rows, values, strict=True)]
 
 
 def bytes_text(size: int) -> str:
-    """Returns a number of bytes as `du -h` writes it.
+    """Returns a number of bytes in the notation of `du -h`.
 
     >>> bytes_text(999), bytes_text(4096), bytes_text(12_345_678)
     ('999', '4.0K', '12M')

@@ -1,4 +1,7 @@
-"""The JSON Schema of the documents that commands print with `-o json`, made from the types of these documents. Pure."""
+"""Creates the JSON Schema of the output that commands print with `-o json`.
+
+The schema is derived from the Python types of the output.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,45 @@ import re
 from itertools import zip_longest
 from typing import Any
 
-from stepset.cli.output.documents import API_VERSION, TIMES
+from stepset.cli.doctor.findings import Finding
+from stepset.cli.output.documents import API_VERSION, TIME_OF_RANK, TIMES
 from stepset.cli.output.explanation import Explanation
+from stepset.cli.output.failure_kinds import KindOfFailure
 from stepset.cli.output.shipped_files import ShippedFiles
 from stepset.run_status import Failure, Progress, RankStatus, RunStatus, Waiting
 
 _FIELD = re.compile(r"^    (?:    )?([a-z_]+(?:, [a-z_]+)*): ", re.MULTILINE)
+_LAST_RESTART = (
+    "the note that states the cause of the last restart of the run or one of its pods. It is empty if there was no"
+    " restart, or if the cause is unknown."
+)
 _RUNS = {"type": "array", "items": {"$ref": "#/$defs/Run"}}
 
 
 def output_schema() -> dict[str, Any]:
-    """Returns a schema that every JSON document of the command line matches."""
+    """Returns the JSON Schema. Every JSON object that a command prints is valid against this schema."""
     from msgspec.json import schema_components
 
-    _, components = schema_components([RunStatus, Explanation, ShippedFiles], ref_template="#/$defs/{name}")
+    _, components = schema_components(
+        [RunStatus, Explanation, ShippedFiles, Finding, KindOfFailure], ref_template="#/$defs/{name}"
+    )
     definitions = {name: _complete(schema) for name, schema in components.items()}
     for model in (RunStatus, RankStatus, Failure, Progress, Waiting):
         _describe(definitions[model.__name__], model)
     run = definitions.pop("RunStatus")
+    definitions.pop("ProgressPoint")  # documents have no `points`
+    for name in ("points", "resumable", "function"):  # documents do not contain them either
+        run["properties"].pop(name)
+        run["required"].remove(name)
     time = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
-    for name in TIMES:
-        run["properties"][name] = {**time, **_kept(run["properties"][name], "description")}
+    for of_schema, names in ((run, TIMES), (definitions["RankStatus"], (TIME_OF_RANK,))):
+        for name in names:
+            about = of_schema["properties"][name].get("description", "")
+            of_schema["properties"][name] = {**time, "description": about.replace(", in seconds since the epoch", "")}
     size = {"type": ["integer", "null"], "description": "The bytes of its files; only with list --disk-usage."}
     run["properties"]["size"] = size
+    run["properties"]["last_restart"] = {"type": "string", "description": _LAST_RESTART}
+    run["required"].append("last_restart")
     run["description"] = "A run at one moment. Times are RFC 3339 texts."
     documents = {
         "Run": run,
@@ -36,6 +55,13 @@ def output_schema() -> dict[str, Any]:
         "DeletedRuns": _object(
             "The runs that delete or prune has deleted, or with dry_run would delete.",
             {"dry_run": {"type": "boolean"}, "items": _RUNS},
+        ),
+        "Diagnosis": _object(
+            "The checks of doctor.", {"items": {"type": "array", "items": {"$ref": "#/$defs/Finding"}}}
+        ),
+        "FailureKinds": _object(
+            "The kinds of failure that failures prints.",
+            {"items": {"type": "array", "items": {"$ref": "#/$defs/KindOfFailure"}}},
         ),
         **{name: definitions.pop(name) for name in ("Explanation", "ShippedFiles")},
     }
@@ -52,7 +78,7 @@ def _object(description: str, properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Returns the schema of a document: with its apiVersion and kind."""
+    """Returns a copy of a schema with the fields apiVersion and kind added."""
     head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind}}
     return {
         **schema,
@@ -62,7 +88,12 @@ def _with_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _complete(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns a schema whose fields are all required, because documents contain every field, without defaults."""
+    """Returns a copy of a schema in which all fields are required and have no default values.
+
+    The commands print every field.
+    """
+    if "description" in schema:  # Python before 3.13 keeps the indentation of docstrings
+        schema = {**schema, "description": " ".join(schema["description"].split())}
     if "properties" not in schema:
         return {key: value for key, value in schema.items() if key != "title"}
     fields = {name: {k: v for k, v in field.items() if k != "default"} for name, field in schema["properties"].items()}
@@ -71,7 +102,10 @@ def _complete(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any], model: type) -> None:
-    """Adds the descriptions of a model's docstring: its first paragraph, and those of its `Args:`."""
+    """Adds descriptions from the docstring of a model to the schema of the model.
+
+    The first paragraph of the docstring describes the model. The section `Args:` describes the fields.
+    """
     about, _, args = (model.__doc__ or "").partition("Args:")
     schema["description"] = " ".join(about.split("\n\n")[0].split())
     found = list(_FIELD.finditer(args))
@@ -81,7 +115,3 @@ def _describe(schema: dict[str, Any], model: type) -> None:
         for name in field[1].split(", "):
             if name in schema["properties"]:
                 schema["properties"][name]["description"] = text
-
-
-def _kept(schema: dict[str, Any], key: str) -> dict[str, Any]:
-    return {key: schema[key]} if key in schema else {}

@@ -1,4 +1,4 @@
-"""What `stepset explain --files` shows: the files that a run ships, with their sizes."""
+"""Creates the output of `stepset explain --files`: the files that a run ships, and their sizes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stepset.spec.job import TrainingJob
 
 
 class ShippedFile(TypedDict):
-    """A file of the script or the code."""
+    """A file that a run ships. The size is in bytes."""
 
     path: str
     size: int
 
 
 class ShippedFiles(TypedDict):
-    """The files that a run ships; sizes are in bytes."""
+    """The files that a run ships. Sizes are in bytes."""
 
     files: list[ShippedFile]
     size: int
@@ -28,19 +28,17 @@ class ShippedFiles(TypedDict):
 
 
 def shipped_files(job: TrainingJob, base_dir: Path) -> ShippedFiles:
-    """Returns the files that a run ships, the largest first, as plain data; sizes are in bytes.
+    """Returns the files that a run ships, as plain data. The largest file comes first. Sizes are in bytes.
 
-    `packed` is None if the files are too large to be packed.
-
-    Raises:
-        BadInputError: as `read_sources`, except that the code may be over the limit.
+    If the files are too large to be packed, `packed` is None. Raises the errors of `read_sources`.
     """
-    if job.code is None:
-        script = read_sources(job, base_dir).script
-        files = [] if script is None else [(str(job.script), len(script))]
+    if job.code_directory is None:
+        sources = read_sources(job, base_dir)
+        sources.check_shippable()
+        files = list(sources.files)
         size = sum(size for _, size in files)
-        packed: int | None = size
-        notes: tuple[str, ...] = ()
+        packed: int | None = size if sources.archive is None else len(sources.archive)
+        notes = sources.notes
     else:
         code = list_code(job, base_dir)
         files, size = code.largest_first(), code.size
@@ -57,7 +55,7 @@ def shipped_files(job: TrainingJob, base_dir: Path) -> ShippedFiles:
 
 
 def shipped_files_text(job: TrainingJob, base_dir: Path) -> str:
-    """Returns the same as a table; raises as `shipped_files`."""
+    """Returns the result of `shipped_files` as a table. Raises the errors of `shipped_files`."""
     from stepset.cli.output.tables import Line, rendered, table
     from stepset.watch.present.sentences import counted
 

@@ -1,4 +1,4 @@
-"""Shortens text to a number of cells of a terminal; a shortened text contains one `…`. Pure."""
+"""Shortens strings to a number of terminal cells. A shortened string contains one `…`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _CUT = "…"
 
 
 def cells(text: str) -> int:
-    """Returns the width of a text in a terminal; a wide character takes two cells."""
+    """Returns the width of a string in terminal cells. A wide character needs two cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def cut(text: str, width: int) -> str:
-    """Returns the beginning of a text that is wider than `width`.
+    """Returns a string without changes if it fits into `width` cells. Otherwise returns the beginning of the string.
 
     >>> cut("ValueError: bad batch", 12), cut("short", 12)
     ('ValueError:…', 'short')
@@ -24,14 +24,14 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Returns the beginning and the end of a text that is wider than `width`.
+    """Returns a string without changes if it fits into `width` cells. Otherwise returns its beginning and its end.
 
     >>> cut_middle("train.py --epochs 30 --lr 0.1", 20)
     'train.py --e…-lr 0.1'
     """
     if cells(text) <= width:
         return text
-    head = max(0, width - 1) * 2 // 3  # the program's name says more than its last argument
+    head = max(0, width - 1) * 2 // 3  # the beginning contains the name of the program
     tail = _fitting(text[::-1], max(0, width - 1 - head))[::-1]
     return f"{_fitting(text, head).rstrip()}{_CUT}{tail.lstrip()}" if width > 0 else ""
 

@@ -1,4 +1,4 @@
-"""Output to terminals and pipes: colours, prefixes, broken pipes."""
+"""Writes output to terminals and pipes. Handles colours, prefixes of lines and broken pipes."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from typing import BinaryIO, TextIO
 from stepset.errors import InfrastructureError
 from stepset.watch.present.sources import prefix
 
-# Colours of the ranks, repeated after the last; 31 (red) is reserved for failures.
+# The colours of the ranks. After the last colour, the first colour is used again. Red (31) is reserved for failures.
 _RANK_COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 
 
 def is_terminal(stream: object) -> bool:
-    """Whether a stream is a terminal that understands control sequences."""
+    """Returns whether a stream is a terminal that supports control sequences."""
     isatty = getattr(stream, "isatty", None)
     return bool(isatty and isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def wants_colour(stream: object) -> bool:
-    """Whether to colour the output to a stream (https://no-color.org: not if NO_COLOR is set and not empty)."""
+    """Returns whether the output to a stream is coloured.
+
+    If the variable NO_COLOR is set and not empty, the output is not coloured (https://no-color.org).
+    """
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def painted(text: str, colour: str, on: bool) -> str:
-    """`text` in an ANSI colour such as "31" or "1;32", if `on`."""
+    """Returns `text` in an ANSI colour such as "31" or "1;32" if `on` is true; otherwise returns `text` unchanged."""
     return f"\x1b[{colour}m{text}\x1b[0m" if on else text
 
 
 def source_colour(source: str) -> str:
-    """The colour of a source's prefix: one per rank, dim for all other sources."""
+    """Returns the colour of the prefix of a source. Each rank has a colour. The prefixes of other sources are dim."""
     kind, _, number = source.partition(" ")
     return _RANK_COLOURS[int(number) % len(_RANK_COLOURS)] if kind == "rank" and number.isdigit() else "2"
 
 
 def source_prefix(source: str, on: bool) -> str:
-    """The text before each line of a source.
+    """Returns the prefix of each line of a source.
 
     >>> source_prefix("launcher", False)
     '[launcher] '
@@ -46,9 +49,10 @@ def source_prefix(source: str, on: bool) -> str:
 
 
 def replace_closed_streams() -> None:
-    """Opens /dev/null for each standard stream that the caller closed (`stepset ... >&-`).
+    """Opens /dev/null for each standard stream that the caller has closed (`stepset ... >&-`).
 
-    Otherwise the next file or pipe to be opened would get its number, and receive what is printed for the user.
+    Without this function, the next opened file or pipe would get the file descriptor of the closed stream. Then stepset
+    would write its output to this file or pipe.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -56,16 +60,15 @@ def replace_closed_streams() -> None:
 
 
 def binary(stream: object) -> BinaryIO:
-    """Returns the binary stream of a text stream, to which any text can be written in every locale."""
+    """Returns the binary stream of a text stream. The output to a binary stream does not depend on the locale."""
     buffer: BinaryIO = stream.buffer  # type: ignore[attr-defined]  # every standard stream has one
     return buffer
 
 
 def write_out(text: str) -> bool:
-    """Writes text to stdout as UTF-8; returns False if the reader has closed stdout.
+    """Writes text to stdout as UTF-8. Returns False if the reader has closed stdout.
 
-    Raises:
-        InfrastructureError: the text cannot be written for another reason.
+    Raises InfrastructureError if the text cannot be written for another reason.
     """
     try:
         sys.stdout.flush()
@@ -82,20 +85,23 @@ def write_out(text: str) -> bool:
 
 
 def print_message(text: str) -> None:
-    """Writes lines of stepset's own to stderr; does nothing if the reader has closed stderr."""
+    """Writes one of stepset's own messages to stderr as UTF-8. Write errors are ignored."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.flush()
+        out = binary(sys.stderr)
+        out.write(f"{text}\n".encode(errors="replace"))
+        out.flush()
     except OSError:
         _redirect_to_devnull(sys.stderr)
 
 
 def close_stdout() -> None:
-    """Points stdout at /dev/null, so that the interpreter's last flush does not fail again."""
+    """Redirects stdout to /dev/null. Otherwise the interpreter would flush stdout at exit, and fail again."""
     _redirect_to_devnull(sys.stdout)
 
 
 def _redirect_to_devnull(stream: TextIO) -> None:
-    # Source: Python documentation, library/signal "Note on SIGPIPE".
+    # The Python documentation recommends this method (library/signal, "Note on SIGPIPE").
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
     os.close(nothing)

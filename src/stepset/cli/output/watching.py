@@ -1,4 +1,4 @@
-"""The output of `stepset status --watch`: the state of a run, again after each change."""
+"""Prints the output of `stepset status --watch`: the state of a run after each change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HOME, _CLEAR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[
 
 
 def watch_run(status: RunStatus, read: Callable[[], RunStatus], output: str) -> None:
-    """Shows a run until it is over or the reader closes the output.
+    """Shows the state of a run until the run is finished or the reader closes the output.
 
     Args:
         status: the current state.
-        read: returns the state again.
-        output: text or json.
+        read: a function that reads and returns the current state.
+        output: the format, text or json.
     """
     on_terminal = output == "text" and is_terminal(sys.stdout)
     if on_terminal:
@@ -45,12 +45,15 @@ def watch_run(status: RunStatus, read: Callable[[], RunStatus], output: str) -> 
 
 def _change(status: RunStatus, output: str) -> str:
     if output == "json":
-        return as_json(run_document(status))
+        return as_json(run_document(status), indent=None)
     return f"{printable(status.name)}: {printable(state_line(status))}\n"
 
 
 def _screen(status: RunStatus) -> str:
-    """Returns the page at the top of the screen; lines below its end are counted instead of shown."""
+    """Returns a string that draws the status page at the top of the screen.
+
+    If the page has more lines than the screen, the last line states the number of hidden lines.
+    """
     lines = status_page(status).splitlines()
     room = shutil.get_terminal_size().lines - 1
     if len(lines) > room and not status.phase.final:

@@ -1,4 +1,4 @@
-"""The shape of a training world in words. Pure."""
+"""Describes the size of a training world in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stepset.watch.present.sentences import counted
 
 
 def world_in_words(num_nodes: int, procs_per_node: int | None) -> str:
-    """The shape of a training world.
+    """Returns the numbers of nodes, processes and ranks of a training world in words.
 
     >>> world_in_words(2, 2)
     '2 nodes x 2 processes = 4 ranks'

@@ -1,8 +1,13 @@
-"""How a failed pod affects its Job and the JobSet of the gang.
+"""Renders the failure policies of Jobs and JobSets. A failure policy defines what happens after a pod has failed.
 
-Kubernetes can distinguish three kinds of failures. A disruption (eviction, preemption, node loss: the pod's condition
-DisruptionTarget) restarts the gang and is not counted. An error of the training code is counted, or is final if the job
-requires that. Everything else, including running out of memory (exit code 137), is counted.
+Kubernetes can distinguish three kinds of failures:
+
+- A disruption, which is an eviction, a preemption or the loss of a node. The pod has the condition DisruptionTarget.
+  The gang is restarted. The restart does not count against `max_restarts`.
+- An error of the training code. The gang is restarted. The restart counts against `max_restarts`. If the job sets
+  `restart.user_errors: fail`, the run fails without a restart.
+- Any other failure, such as a lack of memory (exit code 137). The gang is restarted. The restart counts against
+  `max_restarts`.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from stepset.spec.job import TrainingJob
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import CONTAINER
 
-# Exit codes of the agent (docs/design/agent.md) and of signals that are not errors of the training code: 137 is
-# SIGKILL, which the kernel sends when memory runs out, 143 SIGTERM.
+# The exit codes that do not mean an error of the training code. 70 to 73 are exit codes of the agent
+# (docs/design/agent.md). 137 means SIGKILL, which the kernel sends if memory runs out. 143 means SIGTERM.
 _RESULT_REJECTED = 72
 _NOT_USER_ERRORS = (70, 71, _RESULT_REJECTED, 73, 137, 143)
 
@@ -24,10 +29,12 @@ _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 
 
 def job_policies(job: TrainingJob, plan: LaunchPlan, group: PodGroup) -> dict[str, Any]:
-    """Fields of a batch/v1 Job that define what a failed pod means, and when the Job has succeeded.
+    """Returns the fields of a Job that define when the Job fails and when the Job succeeds.
 
-    A gang's Job fails as soon as one of its pods fails. The Job of an elastic world replaces single pods; if the world
-    may shrink, the Job succeeds when pod 0 ends with 0, after all pods of the last rendezvous round have ended with 0.
+    - The Job of a gang fails as soon as one of its pods fails.
+    - The Job of an elastic world replaces failed pods.
+    - If the number of nodes of an elastic world may decrease, the Job succeeds when pod 0 exits with 0. At that time,
+      all other pods of the last rendezvous round have already exited with 0.
     """
     elastic = plan.world.elastic if group.name == NODE else None
     disruption = {"action": "Ignore" if elastic else "FailJob", "onPodConditions": _DISRUPTED}
@@ -46,7 +53,7 @@ def _exit_code_rules(job: TrainingJob, group: PodGroup) -> list[dict[str, Any]]:
         return []
     rules = []
     if group.agent is not None:
-        # A restart would produce the same result.
+        # The agent has rejected the result of the run. A restart would not change the result.
         rules.append(_fail_job("In", (_RESULT_REJECTED,)))
     if job.restart.user_errors == "fail":
         rules.append(_fail_job("NotIn", _NOT_USER_ERRORS))
@@ -64,11 +71,11 @@ def _rule(name: str, action: str, reason: str, patterns: Sequence[str] = ()) -> 
 
 
 def jobset_failure_policy(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
-    """`failurePolicy` of a JobSet: restarts of the whole gang.
+    """Returns the `failurePolicy` of a JobSet. The policy defines when the whole gang is restarted.
 
-    The rules match the reason and the message with which a Job fails (kubernetes v1.36
-    pkg/controller/job/pod_failure_policy.go; kubernetes-sigs/jobset v0.12.0 pkg/controllers/failure_policy.go). The
-    first match wins; any other failure restarts the gang until max_restarts is reached.
+    The rules match the reason and the message of a failed Job (kubernetes v1.36
+    pkg/controller/job/pod_failure_policy.go, kubernetes-sigs/jobset v0.12.0 pkg/controllers/failure_policy.go). The
+    first rule that matches is applied. If no rule matches, the gang is restarted until `max_restarts` is reached.
     """
     rules = []
     if job.deadline is not None:
@@ -79,7 +86,8 @@ def jobset_failure_policy(job: TrainingJob, plan: LaunchPlan) -> dict[str, Any]:
     rules.append(_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts", "PodFailurePolicy", ["DisruptionTarget"]))
     return {
         "maxRestarts": 0 if elastic else job.restart.max_restarts,
-        # A new gang must not start beside running pods of the old one, which have the same names.
+        # After a restart, the pods have the same host names as before. Therefore the new pods must not start while old
+        # pods are running.
         "restartStrategy": "BlockingRecreate",
         "rules": rules,
     }

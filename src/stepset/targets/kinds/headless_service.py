@@ -1,4 +1,7 @@
-"""The headless Service by which pods find each other, for targets whose controller creates none."""
+"""Renders the headless Service that gives pods their DNS names.
+
+Only some targets need this module. For the others, a controller creates the Service.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from stepset.targets.request import RenderRequest
 
 
 def headless_service(request: RenderRequest) -> dict[str, Any]:
-    """The Service of the pods' subdomain; it lists pods before they are ready, because ranks wait for each other."""
+    """Returns the headless Service of a run.
+
+    The Service publishes the DNS names of pods before the pods are ready, because ranks connect to each other when they
+    start.
+    """
     ports = [{"name": name, "port": port} for name, port in request.plan.ports.items()]
     return {
         "apiVersion": "v1",

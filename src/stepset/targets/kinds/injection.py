@@ -1,7 +1,8 @@
-"""The fields that Kubeflow Trainer's controller adds to a run, which the trainjob target therefore omits.
+"""Determines the fields that Kubeflow Trainer's controller adds to a run. The trainjob target omits these fields.
 
-If the controller would add anything that differs from the plan - another port or Service name, an elastic world, a
-variable that the job overrides - it is configured to add nothing, and the manifests contain the plan's own values.
+For some jobs, the controller would add values that differ from the plan. For example, the job may change the port or
+override a variable. The manifests of such a job contain the values of the plan, and configure the controller to add
+nothing.
 
 Source: kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/{torch,jax,xgboost,mpi}.
 """
@@ -26,7 +27,7 @@ from stepset.targets.pods.ssh import SECRET_VOLUME
 from stepset.targets.request import RenderRequest
 
 Env = dict[str, dict[str, Any]]
-"""Variable -> its fields in a container's `env`, without the name."""
+"""A mapping from the names of variables to the rows in a container's `env`. The rows have no field `name`."""
 
 _PORT = "29500"
 _NODES = frozenset({NODE})
@@ -35,19 +36,34 @@ _RANK = {"valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}}
 
 @dataclass(frozen=True)
 class Injection:
-    """The fields that the controller adds."""
+    """The fields that the controller adds.
 
-    policy: Mapping[str, Any]  # `mlPolicy` of the TrainingRuntime
-    env: frozenset[str] = field(default_factory=frozenset)  # variables of the training container
-    volumes: frozenset[str] = field(default_factory=frozenset)  # volumes that it mounts, with the objects behind them
-    port: bool = False  # whether it opens the rendezvous port
-    num_proc_per_node: int | None = None  # `numProcPerNode` of the TrainJob
-    counts: frozenset[str] = field(default_factory=frozenset)  # groups whose number of pods it sets
-    spreads_env: bool = False  # whether it gives the TrainJob's variables to other containers, too
+    Args:
+        policy: the `mlPolicy` of the TrainingRuntime. The policy causes the controller to add the fields.
+        env: the names of the variables that the controller sets in the training container.
+        volumes: the names of the volumes that the controller mounts. The controller also creates the ConfigMaps and
+            Secrets of these volumes.
+        port: whether the controller adds the rendezvous port to the training container.
+        num_proc_per_node: the value of the TrainJob's field `numProcPerNode`. None if the TrainJob does not have this
+            field.
+        counts: the names of groups. The controller sets the numbers of pods of these groups.
+        spreads_env: whether the controller also adds the variables of the TrainJob to other containers.
+    """
+
+    policy: Mapping[str, Any]
+    env: frozenset[str] = field(default_factory=frozenset)
+    volumes: frozenset[str] = field(default_factory=frozenset)
+    port: bool = False
+    num_proc_per_node: int | None = None
+    counts: frozenset[str] = field(default_factory=frozenset)
+    spreads_env: bool = False
 
 
 def injection(request: RenderRequest) -> Injection:
-    """Returns what the controller adds to this run; only the number of pods if the rest would differ from the plan."""
+    """Returns the fields that the controller adds to a run.
+
+    If the controller would add values that differ from the plan, the result contains only the number of pods.
+    """
     trainer = trainer_group(request)
     nothing = Injection({}, counts=frozenset({trainer.name}))
     wanted = _wanted(request)
@@ -64,12 +80,18 @@ def injection(request: RenderRequest) -> Injection:
 
 
 def trainer_group(request: RenderRequest) -> PodGroup:
-    """The group that the TrainJob's `trainer` describes: the one that must succeed for the run to succeed."""
+    """Returns the group of pods that the field `trainer` of the TrainJob describes.
+
+    The run succeeds if this group succeeds.
+    """
     return request.plan.group(request.plan.success.group)
 
 
 def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
-    """(what the controller would add, its variables), or None if no policy fits."""
+    """Returns the fields and the variables that the controller adds if the policy of the job's framework is used.
+
+    Returns None if Kubeflow Trainer has no policy for the framework.
+    """
     framework = request.job.framework
     if isinstance(framework, Torch):
         return None if framework.launcher == "none" or framework.elastic else _torch(request)
@@ -98,7 +120,10 @@ def _wanted(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _torch(request: RenderRequest) -> tuple[Injection, Env] | None:
-    """Returns what the policy `torch` adds; the TrainJob has a number of processes unless torchrun counts GPUs."""
+    """Returns the fields and the variables that the controller adds with the policy `torch`.
+
+    The TrainJob contains the number of processes per node, unless torchrun determines this number from the GPUs.
+    """
     world = request.plan.world
     by_torchrun = request.job.procs_per_node == "auto" and nproc_per_node(request.job)[0] == "auto"
     if by_torchrun and 0 in _gpus(request):
@@ -115,15 +140,15 @@ def _torch(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _master(request: RenderRequest) -> str:
-    """Returns the name that the controller gives node 0, regardless of the Service's name."""
+    """Returns the host name that the controller uses for node 0. `network.subdomain` does not change this name."""
     return f"{request.run}-{NODE}-0-0.{request.run}"
 
 
 def _gpus(request: RenderRequest) -> set[int]:
-    """Returns the numbers of GPUs that the controller may find: the amounts of the resources with "gpu" in their name.
+    """Returns all numbers that the controller could use as the number of GPUs of a node.
 
-    The controller uses an arbitrary one of them, whatever its unit is; requests take precedence over limits
-    (pkg/runtime/runtime.go:289-315).
+    The controller reads the quantity of one resource whose name contains "gpu". If there are several such resources,
+    the choice is random. If there are requests, the controller ignores limits (pkg/runtime/runtime.go:289-315).
     """
     resources = request.plan.group(NODE).resources
     for amounts in (resources.requests, resources.limits):
@@ -135,7 +160,7 @@ def _gpus(request: RenderRequest) -> set[int]:
 def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
     plan = request.plan
     options = _open_mpi(request.job)
-    # If the plan has only a launcher, the controller would list a node that does not exist.
+    # If the launcher is the only pod, the controller would add a host name of a node that does not exist.
     if options is None or all(group.name != NODE for group in plan.groups):
         return None
     slots = plan.world.procs_per_node
@@ -163,7 +188,7 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
 
 
 def _open_mpi(job: TrainingJob) -> MPI | None:
-    """Returns the job's options of Open MPI; None if Open MPI does not start the ranks."""
+    """Returns the job's options for Open MPI, or None if Open MPI does not start the ranks."""
     framework = job.framework
     if isinstance(framework, MPI):
         return framework if framework.implementation == "openmpi" else None

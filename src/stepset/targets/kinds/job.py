@@ -1,4 +1,7 @@
-"""The job target: a headless Service and an Indexed Job, for clusters without additional controllers."""
+"""The target `job`, which renders a headless Service and an Indexed Job.
+
+The target needs only the controllers of Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     job = request.job
     names = PodNames(request.plan, request.run, request.subdomain, SINGLE_GROUP_HOSTS)
     templates = pod_templates(request, PodStyle(names, COMPLETION_INDEX))
-    # An Indexed Job sets its pods' host names to <job>-<index>, but not their subdomain.
+    # The Job controller sets the host names of the pods to <job>-<index>, but does not set the subdomain.
     node = templates[NODE]
     template = {**node, "spec": {**node["spec"], "subdomain": request.subdomain}}
     workload = {

@@ -1,7 +1,7 @@
-"""The jobset target: a JobSet and its ConfigMaps. The default; needs no controller but JobSet's.
+"""The target `jobset`, which renders a JobSet. This is the default target. It requires the JobSet controller.
 
-Fields follow kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go); names, labels and the container's
-name are those of Kubeflow Trainer v2.3.0, whose tools read them.
+Source of the fields: kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go). The labels and the names of
+pods and containers are those of Kubeflow Trainer v2.3.0, because Trainer's tools depend on them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stepset.targets.pods.placement import exclusive_group
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
 
-# Makes a replicated job take a topology domain for itself. As an annotation of the JobSet it would apply to launcher
-# and roles, too, and each of them would need a domain of its own (jobset v0.12.0 pkg/controllers/jobset_controller.go,
-# labelAndAnnotateObject).
+# With this annotation, the pods of a replicated job use a topology domain exclusively. Only the replicated job of the
+# nodes has the annotation. If the JobSet had the annotation, the launcher and each role would also need their own
+# domains (jobset v0.12.0 pkg/controllers/jobset_controller.go, labelAndAnnotateObject).
 _EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -40,27 +40,25 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str, Any]]:
-    """Group -> its pod template."""
-    return {
-        group.name: pod_template(request, group, style, gang.template_fields(request, group))
-        for group in request.plan.groups
-    }
+    """Returns a mapping from the names of the groups to their pod templates."""
+    gangs = gang.template_fields(request)
+    return {group.name: pod_template(request, group, style, gangs.get(group.name)) for group in request.plan.groups}
 
 
 def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
-    """`metadata` of the JobSet."""
+    """Returns the `metadata` of the JobSet."""
     return workload_metadata(request, more_labels=gang.queue_labels(request.job))
 
 
 def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`spec` of a JobSet."""
+    """Returns the `spec` of a JobSet. The target `trainjob` also uses this function, for the TrainingRuntime."""
     job, plan = request.job, request.plan
     return {
         **gang.suspended(job),
         "network": {
             "enableDNSHostnames": True,
             "subdomain": request.subdomain,
-            # Ranks resolve each other's names before they are ready.
+            # Ranks must resolve the host names of pods that are not ready yet.
             "publishNotReadyAddresses": True,
         },
         "successPolicy": {"operator": "All", "targetReplicatedJobs": [plan.success.group]},
@@ -83,7 +81,10 @@ def _replicated_job(request: RenderRequest, group: PodGroup, template: Mapping[s
 
 
 def job_annotations(request: RenderRequest, group: PodGroup) -> dict[str, str]:
-    """Returns the annotations of the Job of a group: the nodes take a topology domain for themselves."""
+    """Returns the annotations of a group's Job.
+
+    If the job sets `scheduling.topology.exclusive`, the annotations of the nodes request an exclusive topology domain.
+    """
     exclusive = request.job.scheduling.topology.exclusive
     if exclusive is None or group.name != exclusive_group(request.plan):
         return {}
@@ -91,7 +92,7 @@ def job_annotations(request: RenderRequest, group: PodGroup) -> dict[str, str]:
 
 
 def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:
-    """`spec` of the batch/v1 Job of a group's pods."""
+    """Returns the `spec` of the Job that creates the pods of a group."""
     job = request.job
     return {
         "completionMode": "Indexed",

@@ -1,9 +1,12 @@
-"""The statefulset target: a headless Service and a StatefulSet, for platforms that run nothing else.
+"""The target `statefulset`, which renders a headless Service and a StatefulSet.
 
-Such a platform sets POD_NAME, SVC_NAME, POD_NUMS, POD_PORT and POD_NAMESPACE, from which each pod derives its rank and
-the master's address. A StatefulSet always restarts the containers of its pods. The verdict of a pod is the exit of its
-command with 0, or with another code after the last restart. The container then starts again and only waits: the pod is
-Ready, and the container's last termination is the verdict. A pod without a verdict is never Ready (docs/targets.md).
+The target is for platforms that accept no other workloads. Such a platform sets the variables POD_NAME, SVC_NAME,
+POD_NUMS, POD_PORT and POD_NAMESPACE. From these variables, each pod derives its rank and the address of node 0.
+
+A StatefulSet always restarts the containers of its pods. Therefore a container starts once more after its command has
+succeeded, or after its command has failed and no restart is left. In this last start, the container does not run the
+command. It only waits, and the pod becomes Ready. The pod does not become Ready before this last start of the
+container. The last termination state of the container contains the result of the command (docs/targets.md).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, InManifest, PodNa
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.env import container_env
 from stepset.targets.pods.shell_environment import ShellEnvironment
-from stepset.targets.pods.template import AGENT_COMMAND, PodStyle, with_container
+from stepset.targets.pods.template import PodStyle, agent_command, with_container
 from stepset.targets.request import RenderRequest
 
 _SCRIPT = """\
@@ -36,7 +39,7 @@ fi
 stepset_attempt=0
 [ ! -e {dir}/attempts ] || read -r stepset_attempt < {dir}/attempts
 echo "$((stepset_attempt + 1))" > {dir}/attempts
-{lines}# The command; signals that stop this shell stop the command, too.
+{lines}# Signals for this shell stop the command, too.
 set -- {command}
 {cleanup}
 stepset_child= stepset_stopped=
@@ -45,7 +48,7 @@ trap 'stepset_stopped=1; [ -z "$stepset_child" ] || kill -TERM "$stepset_child" 
 stepset_child=$!
 wait "$stepset_child"; stepset_code=$?
 while kill -0 "$stepset_child" 2>/dev/null; do wait "$stepset_child"; stepset_code=$?; done
-# Exit code 0 is a verdict; another exit code is one if no restart is left. After a stop signal there is no verdict.
+# Exit code 0 is a verdict; any other, if no restart is left. A stop signal leaves none.
 if [ -z "$stepset_stopped" ] && {{ [ "$stepset_code" -eq 0 ] || [ "$stepset_attempt" -ge {max_restarts} ]; }}; then
   : > {dir}/finished
 fi
@@ -65,7 +68,8 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "spec": {
             "serviceName": request.subdomain,
             "replicas": request.plan.group(NODE).count,
-            # Starts all pods at once: otherwise the first pod would wait for the others forever.
+            # With this policy, all pods start at the same time. With the default policy, the second pod would not start
+            # until the first pod is Ready. But the first pod does not become Ready until the second pod has started.
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {RUN: request.run}},
             "template": template,
@@ -75,7 +79,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
-    """The platform's variables; some are the pod's own fields."""
+    """Returns the variables of the platform in the form of a container's `env`."""
     port = next(iter(request.plan.ports.values()), request.job.network.port)
     return [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -87,7 +91,7 @@ def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _plan_values(group: PodGroup) -> dict[str, Text]:
-    """Returns the texts of the plan's variables in the pod's manifest: name -> text with placeholders."""
+    """Returns a mapping from names to values. It contains only variables that have a `Text` value in the manifest."""
     found: dict[str, Text] = {}
     for entry in group.env:
         value = entry.pod_value if isinstance(entry.value, Text) and entry.value.needs_agent else entry.value
@@ -97,7 +101,11 @@ def _plan_values(group: PodGroup) -> dict[str, Text]:
 
 
 def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNames) -> dict[str, Any]:
-    """The container with the platform's variables, and a shell around its command that derives the others."""
+    """Returns the container with a shell script as its command. Adds the variables of the platform to the container.
+
+    The shell script derives the variables of the plan from the variables of the platform. Then the script runs the
+    command of the plan.
+    """
     group = request.plan.group(NODE)
     environment = ShellEnvironment(names, request.job.network.cluster_domain)
     in_plan = _plan_values(group)
@@ -106,7 +114,7 @@ def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNam
         text = row.get("value")
         given = Text((text,)) if isinstance(text, str) else None
         environment.add(row, in_plan.get(row["name"], given) if row == ours.get(row["name"]) else given)
-    words = environment.words(_command(container, group, names))
+    words = environment.words(_command(request, container, group, names))
     lines = environment.lines
     if environment.uses_env:
         lines = [*lines, "stepset_env=$(command -pv env)"]
@@ -123,19 +131,23 @@ def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNam
         "name": kept.pop("name"),
         **without_empty(image=kept.pop("image", None)),
         "command": ["/bin/sh", "-c", script],
-        # The platform's variables come last, so that a `$(POD_NAME)` of the job means the same in every target.
+        # The variables of the platform are last, because Kubernetes does not replace references to later variables.
+        # Therefore a reference such as `$(POD_NAME)` in the job stays unchanged, as in all other targets.
         "env": [*environment.rows, *_platform_env(request)],
         **kept,
         "readinessProbe": probe,
     }
 
 
-def _command(container: Mapping[str, Any], group: PodGroup, names: PodNames) -> list[Text]:
-    """Returns the container's command and arguments, with the plan's placeholders unless the job replaces them."""
+def _command(request: RenderRequest, container: Mapping[str, Any], group: PodGroup, names: PodNames) -> list[Text]:
+    """Returns the command and the arguments of the container. The placeholders of the plan are not replaced.
+
+    If the job's `pod_template` replaces the command or the arguments, the result contains those of `pod_template`.
+    """
     in_manifest = InManifest(names)
     words: list[Text] = []
     for field, before, own in (
-        ("command", AGENT_COMMAND if group.agent is not None else (), group.command),
+        ("command", agent_command(request, group), group.command),
         ("args", (), group.args),
     ):
         planned = [*texts(before), *own]

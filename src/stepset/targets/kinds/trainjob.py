@@ -1,7 +1,8 @@
-"""The trainjob target: a TrainJob with a TrainingRuntime of its own, for clusters with Kubeflow Trainer.
+"""The target `trainjob`, for clusters with Kubeflow Trainer. It renders a TrainJob and a TrainingRuntime for each run.
 
-The runtime has the fields that a TrainJob lacks (volumes, restarts, order, gang); the TrainJob has the fields that its
-users expect. The manifests omit the fields that the controller adds.
+The TrainJob contains the fields that users of Kubeflow Trainer expect in a TrainJob. The TrainingRuntime contains
+settings for which a TrainJob has no fields, such as volumes, restarts and gang scheduling. The manifests omit all
+fields that Trainer's controller adds.
 
 Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 """
@@ -23,12 +24,16 @@ from stepset.targets.request import RenderRequest
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
 _MAX_ITEMS = 128
-"""Maximum length of the TrainJob's lists (v2.3.0 trainjob_types.go, Trainer); longer ones stay in the runtime."""
+"""The maximum length of a list in a TrainJob (v2.3.0 trainjob_types.go, Trainer).
+
+A list with more entries is placed in the TrainingRuntime.
+"""
 _TRAINER_FIELDS = ("image", "command", "args")
-# `suspend`: a queue suspends the TrainJob, and then Trainer's controller suspends the JobSet.
-# `ttlSecondsAfterFinished`: if a TTL deleted the JobSet, the controller would create it again, and the run would train
-# again: the controller removes the condition `Failed` before it decides whether the TrainJob has ended (v2.3.0
-# pkg/controller/trainjob_controller.go, removeFailedCondition; kubeflow/trainer#3779; tested).
+# These fields of a JobSet must not be in the TrainingRuntime.
+# - `suspend`: Kueue suspends the TrainJob, and Trainer's controller then suspends the JobSet.
+# - `ttlSecondsAfterFinished`: When a failed JobSet is deleted because of its TTL, Trainer's controller creates a new
+#   JobSet, and the job runs again. The reason is that the controller removes the TrainJob's condition `Failed` (v2.3.0
+#   pkg/controller/trainjob_controller.go, removeFailedCondition, kubeflow/trainer#3779, tested).
 _NOT_IN_RUNTIME = ("suspend", "ttlSecondsAfterFinished")
 
 
@@ -48,7 +53,8 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     objects = [*companions(request, names, added.volumes), *gang.pod_groups(request, templates)]
     trainer = trainer_group(request).name
     container = next(c for c in templates[trainer]["spec"]["containers"] if c["name"] == CONTAINER)
-    # The TrainJob's variables would reach every node, not only the launcher.
+    # If the controller adds the TrainJob's variables to all containers, the TrainJob must not contain `env`. Otherwise,
+    # the nodes would get the launcher's variables.
     wanted = _TRAINER_FIELDS if added.spreads_env else (*_TRAINER_FIELDS, "env")
     fields = [key for key in wanted if key == "image" or len(container.get(key, ())) <= _MAX_ITEMS]
     templates[trainer] = with_container(
@@ -59,11 +65,11 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the template with a name for every port.
+    """Returns a pod template in which every port has a name.
 
-    The controller treats all ports without a name as the same port, and overwrites one with another. If a container
-    has two of them, the API server rejects the JobSet, and only the controller's log shows it (v2.3.0
-    pkg/apply/apply.go, UpsertPort; tested).
+    The controller treats all ports without a name as one port. If a container has two ports without a name, the API
+    server rejects the JobSet, and only the log of the controller contains the error (v2.3.0 pkg/apply/apply.go,
+    UpsertPort, tested).
     """
     kinds = [kind for kind in ("initContainers", "containers") if kind in template["spec"]]
     named = {kind: [_with_names(container) for container in template["spec"][kind]] for kind in kinds}
@@ -109,7 +115,7 @@ def _replicated_job(request: RenderRequest, row: Mapping[str, Any], added: Injec
 
 
 def _trainjob(request: RenderRequest, fields: Mapping[str, Any], added: Injection) -> dict[str, Any]:
-    # Without a policy, numNodes is the number of pods of the trainer's group.
+    # Without a policy, the controller uses numNodes as the number of pods of the trainer's group.
     nodes = request.job.num_nodes if added.policy else trainer_group(request).count
     ttl = {} if request.job.ttl is None else {TTL: str(request.job.ttl)}
     return {

@@ -1,8 +1,9 @@
-"""The volcano target: a Volcano Job whose tasks are the plan's groups.
+"""The target `volcano`, which renders a Volcano Job. The tasks of the Job are the groups of the plan.
 
-Volcano's own framework plugins are not used: up to v1.11 they counted every task into WORLD_SIZE, and they count nodes
-where torch counts processes (volcano-sh/volcano#4238, PR 4281). Only the world's pods get the plan's variables.
-Volcano's `svc` plugin sets the pods' host names.
+The target does not use Volcano's plugins for training frameworks, because these plugins set a wrong WORLD_SIZE. Torch
+expects the number of processes, but the plugins use the number of pods. Up to v1.11, the plugins even include the pods
+of other tasks (volcano-sh/volcano#4238, PR 4281). The pods get the variables of the plan instead. Volcano's plugin
+`svc` sets the host names of the pods.
 
 Source: volcano-sh/volcano pkg/controllers/job (job_controller_util.go, state/{running,restarting}.go), volcano.sh/apis
 v1.13 batch/v1alpha1.
@@ -46,8 +47,8 @@ def _spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) ->
     job, plan = request.job, request.plan
     first = gang.min_members(job, plan, gang.stages(plan)[0])
     restarts = job.restart.max_restarts
-    # Volcano fails a job at the maxRetry-th restart, not after it. Without restarts the job is terminated instead,
-    # which keeps the failed pods and their logs.
+    # Volcano performs maxRetry - 1 restarts, so maxRetry must be one more than the number of restarts. If no restarts
+    # are allowed, Volcano terminates the job, and keeps the failed pods and their logs.
     on_failure = {"events": _FAILURES, "action": "RestartJob" if restarts else "TerminateJob"}
     return {
         "schedulerName": _SCHEDULER,
@@ -64,7 +65,7 @@ def _task(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) 
     plan, deadline = request.plan, request.job.deadline
     spec = template["spec"] if deadline is None else {**template["spec"], "activeDeadlineSeconds": deadline}
     waits = [after.group for after in group.start_after]
-    # The job is complete when the world is complete; Volcano stops the other pods.
+    # When the group that determines success has completed, Volcano completes the job and stops the other pods.
     done = [{"event": "TaskCompleted", "action": "CompleteJob"}] if group.name == plan.success.group else []
     return {
         "name": group.name,

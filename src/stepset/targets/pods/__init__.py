@@ -1,1 +1,1 @@
-"""Pod templates: containers, variables, volumes, ssh, and the merge of `pod_template`."""
+"""Renders pod templates, including their containers, variables and volumes. Merges the job's `pod_template`."""

@@ -1,4 +1,7 @@
-"""The agent's configuration in a pod: CONFIG.json of docs/design/agent.md."""
+"""Renders the agent's configuration for a pod.
+
+The section "CONFIG.json" of docs/design/agent.md describes this configuration.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from stepset.plan.model import LAUNCHER, NODE, WAIT_FOR_ALL, PodGroup
 from stepset.plan.ranks import command_is_rank
 from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import resolve
-from stepset.spec.template import node_secret_names
+from stepset.spec.template import node_container, node_secret_names
 from stepset.targets.names import CODE_DIR, RUN_DIR, SOURCE_DIR, InManifest, PodNames
 from stepset.targets.pods.env import process_env
 from stepset.targets.pods.overlay import overlay_of
@@ -20,12 +23,17 @@ _SOURCES = {NODE: "node {node_rank}", LAUNCHER: "launcher"}
 
 
 def config_key(group: PodGroup) -> str:
-    """The key of a group's configuration in the agent's ConfigMap."""
+    """Returns the key of a group's configuration in the ConfigMap of the agent."""
     return f"{group.name}.json"
 
 
 def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace: int) -> dict[str, Any]:
-    """CONFIG.json for the pods of a group with an agent; `grace`: seconds between SIGTERM and SIGKILL."""
+    """Returns the configuration of the agent in the pods of a group.
+
+    Args:
+        names: the names of the pods.
+        grace: the number of seconds between SIGTERM and SIGKILL.
+    """
     settings = group.agent
     assert settings is not None
     plan = request.plan
@@ -69,7 +77,11 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
 
 
 def _secrets(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """The variables and the files whose values the agent replaces in its reports: `secrets` and `secret_files`."""
+    """Returns the fields `secrets` and `secret_files` of the configuration.
+
+    The fields contain the names of variables and the paths of files. These variables and files contain secrets. The
+    agent's reports do not contain these secrets.
+    """
     names = {*secret_variables(request.plan), *node_secret_names(overlay_of(request.job, group))}
     ssh = request.plan.ssh
     files = [f"{ssh.path}/{PRIVATE_KEY}"] if ssh is not None and group.name in ssh.groups else []
@@ -87,6 +99,7 @@ def _files(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
     config: dict[str, Any] = {"files": files} if files else {}
     if request.sources.archive is not None:
         config |= {"code_archive": f"{SOURCE_DIR}/{ARCHIVE_KEY}", "code_dir": CODE_DIR}
-    if request.sources.archive is not None or shipped:
+    has_code = request.sources.archive is not None or shipped or request.job.code_volume is not None
+    if has_code and not node_container(overlay_of(request.job, group)).get("workingDir"):
         config["work_dir"] = CODE_DIR
     return config

@@ -1,4 +1,4 @@
-"""A plan's variables as a container's `env`, and as the agent's variables for each process."""
+"""Converts the variables of a plan to the `env` of a container and to the variables that the agent sets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from stepset.targets.names import RENDEZVOUS_KEY, InAgent, InManifest, PodNames,
 def container_env(
     entries: Iterable[EnvEntry], names: PodNames, rank_field: str | None, attempt_field: str | None
 ) -> list[dict[str, Any]]:
-    """`env` of a container, in the plan's order.
+    """Returns the `env` of a container, in the order of the plan.
 
-    `rank_field` is the field of a pod that contains its index in the group, `attempt_field` the field that contains the
-    number of restarts; None if there is no such field.
+    Args:
+        rank_field: the field of a pod that contains the index of the pod in its group. None if there is no such field.
+        attempt_field: the field of a pod that contains the number of restarts. None if there is no such field.
     """
     rows = []
     in_manifest = InManifest(names)
     for entry in entries:
         value: Value | None = entry.value
         if isinstance(value, Text):
-            if len(value.parts) == 1 and isinstance(value.parts[0], str):  # most values: plain text
+            if len(value.parts) == 1 and isinstance(value.parts[0], str):  # most values have no placeholders
                 rows.append({"name": entry.name, "value": value.parts[0]})
                 continue
             if value.needs_agent:
@@ -56,7 +57,7 @@ def _from_field(name: str, path: str) -> dict[str, Any]:
 
 
 def process_env(entries: Iterable[EnvEntry], names: Resolver) -> dict[str, str]:
-    """Variables that differ between the processes of a pod, for the agent's configuration, with `{rank}` etc."""
+    """Returns the variables that the agent sets for each process. Values can contain references such as `{rank}`."""
     in_agent = InAgent(names)
     return {
         entry.name: resolve(entry.value, in_agent)

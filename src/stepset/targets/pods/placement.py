@@ -1,9 +1,12 @@
-"""Where the pods of a group may run: the job's `scheduling` places the nodes; a separate launcher and each role have
-a field of their own.
+"""Determines the machines on which the pods of a group may run.
 
-A pool of machines with accelerators usually has a taint. The admission plugin ExtendedResourceToleration adds the
-toleration only to pods that request an accelerator (kubernetes v1.36 plugin/pkg/admission/extendedresourcetoleration).
-A launcher with the selector of such a pool, and without the toleration, would never be scheduled.
+The job's `scheduling` applies only to the nodes. Each role has its own field `scheduling`. The field
+`scheduling.launcher` applies to a launcher that is not a node.
+
+These fields are separate because machines with accelerators usually have a taint. The admission plugin
+ExtendedResourceToleration adds the toleration for the taint only to pods that request an accelerator (kubernetes v1.36
+plugin/pkg/admission/extendedresourcetoleration). If the launcher had the node selector of such machines, it would
+never be scheduled, because it does not have the toleration.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.spec.parts import Placement
 
 PLACEMENT_FIELDS = frozenset({"nodeSelector", "tolerations", "affinity", "nodeName", "topologySpreadConstraints"})
-"""Fields of a pod that decide on which machines it may run; in `pod_template`, they are those of the nodes."""
+"""The fields of a pod spec that select machines. In `pod_template`, these fields apply only to the nodes."""
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _KUEUE = "kueue.x-k8s.io/podset-"
@@ -28,25 +31,31 @@ _KUEUE_GROUP = f"{_KUEUE}group-name"
 
 
 def placement_of(job: TrainingJob, group: PodGroup) -> Placement:
-    """Returns the placement of a group's pods."""
+    """Returns the placement that the job specifies for a group's pods: a node selector, tolerations and an affinity."""
     if group.in_world:
         return job.scheduling
-    if group.name == LAUNCHER:
-        return job.scheduling.launcher
-    return next(role.scheduling for role in job.roles if role.name == group.name)
+    return group.role.scheduling if group.role else job.scheduling.launcher
 
 
 def exclusive_group(plan: LaunchPlan) -> str:
-    """Returns the group that `scheduling.topology.exclusive` places: the nodes, or a launcher that is the only node."""
-    return NODE if any(group.name == NODE for group in plan.groups) else plan.success.group
+    """Returns the name of the group to which `scheduling.topology.exclusive` applies.
+
+    The result is the group of the nodes. If the launcher is the only node, the result is the group of the launcher.
+    """
+    return NODE if plan.has_group(NODE) else plan.success.group
 
 
 def affinity_of(job: TrainingJob, plan: LaunchPlan, run: str, group: PodGroup) -> dict[str, Any]:
-    """Returns the affinity of a group's pods: that of `placement_of`, and two preferences if the nodes are exclusive.
+    """Returns the affinity of the pods of a group.
 
-    With `scheduling.topology.exclusive`, the nodes cannot use a domain in which another pod of a JobSet runs (jobset
-    v0.12.0 pkg/webhooks/pod_webhook.go). So the other pods of the run prefer machines without the label of the
-    domains, and the same domain as each other: spread over all domains, they would leave none for the nodes.
+    The result contains the affinity of `placement_of`. If the job sets `scheduling.topology.exclusive`, the pods of the
+    launcher and the roles also prefer the following machines:
+
+    - Machines outside all domains.
+    - Machines in a domain in which other pods of the launcher and the roles already run.
+
+    Without these preferences, the pods could occupy all domains. The nodes would then not start, because they need a
+    domain without other pods of JobSets (jobset v0.12.0 pkg/webhooks/pod_webhook.go).
     """
     own, key, nodes = dict(placement_of(job, group).affinity), job.scheduling.topology.exclusive, exclusive_group(plan)
     if key is None or group.name == nodes:
@@ -63,18 +72,19 @@ def _with_preference(affinity: Mapping[str, Any], kind: str, term: Mapping[str, 
 
 
 def placement_field(job: TrainingJob, group: PodGroup) -> str:
-    """Returns the field of the job file that contains `placement_of`."""
+    """Returns the path of the job file's field that `placement_of` reads."""
     if group.in_world:
         return "scheduling"
     return "scheduling.launcher" if group.name == LAUNCHER else f"roles.{group.name}.scheduling"
 
 
 def with_own_topology(template: Mapping[str, Any], group: PodGroup) -> dict[str, Any]:
-    """Returns a pod template; for pods outside the world, without the annotations that request a topology from Kueue.
+    """Removes Kueue's topology annotations from a pod template, unless it is the template of the nodes.
 
-    Kueue rejects that request for pods whose ResourceFlavor has no topology (kueue v0.18.2
-    pkg/scheduler/flavorassigner/tas_flavorassigner.go); the flavor of pods without accelerators often has none.
-    A launcher keeps the annotations if `podset-group-name` joins it to the nodes.
+    Kueue rejects a topology request if the ResourceFlavor of the pods has no topology (kueue v0.18.2
+    pkg/scheduler/flavorassigner/tas_flavorassigner.go). The ResourceFlavor of pods without accelerators often has no
+    topology. If the annotation `podset-group-name` assigns the launcher to the group of the nodes, the launcher keeps
+    the annotations.
     """
     metadata = template["metadata"]
     annotations = metadata.get("annotations") or {}

@@ -1,6 +1,7 @@
-"""Pods that the level `restricted` of Kubernetes' Pod Security Standards admits: `security: restricted`.
+"""Implements the job's field `security: restricted`.
 
-Source: k8s.io/pod-security-admission v0.36 policy (kubernetes.io/docs/concepts/security/pod-security-standards).
+Adds fields to pods, so that the pods meet the level `restricted` of Kubernetes' Pod Security Standards. Source:
+k8s.io/pod-security-admission v0.36 policy (kubernetes.io/docs/concepts/security/pod-security-standards).
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ RESTRICTED = "restricted"
 CONTAINER_KINDS = ("initContainers", "containers")
 
 REMEDY = f"set `security: {RESTRICTED}` in the job"
-"""What to do if a namespace admits only restricted pods."""
+"""Advice for the user if a namespace admits only restricted pods."""
 
 LACKS_RESTRICTED = (
     r'(?s)violates PodSecurity "restricted.*'
     r"(allowPrivilegeEscalation != false|unrestricted capabilities|runAsNonRoot != true|seccompProfile)"
 )
-"""Pattern of a server's message about a pod that lacks what `restricted` requires; REMEDY then helps."""
+"""Matches the error message of an API server about a pod that lacks fields that `restricted` requires.
+
+`REMEDY` is the advice for this error.
+"""
 
 _POD: Mapping[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _CONTAINER: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def restricted(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a complete pod template with the fields that `restricted` requires added to its pod and all containers.
+    """Returns a pod template with the fields that `restricted` requires in the pod and in all containers.
 
-    Existing values remain; `validation/restricted.py` reports those that `restricted` does not admit.
+    Existing values are not changed. `validation/restricted.py` reports existing values that `restricted` does not
+    admit.
     """
     spec = dict(template["spec"])
     spec["securityContext"] = _with_defaults(spec.get("securityContext"), _POD)
@@ -40,7 +45,10 @@ def restricted(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
-    """Returns `given` with defaults added, at any depth; a value of another type remains, and the server reports it."""
+    """Returns `given` after adding the missing fields of `defaults`, including fields of nested mappings.
+
+    A value of a wrong type is not changed. The API server reports such a value.
+    """
     if not isinstance(given, Mapping):
         return dict(defaults) if given is None else given
     merged = dict(given)

@@ -1,4 +1,7 @@
-"""POSIX shell code that derives variables and commands in a pod, from the variables of its platform."""
+"""Creates POSIX shell code for the target `statefulset`.
+
+The code derives the variables and the command of a pod from the variables that the platform sets.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from stepset.plan.values import Attempt, NodeRank, Part, PodHost, PortNumber, Te
 from stepset.targets.names import InManifest, PodNames
 
 PREFIX = "stepset_"
-"""Prefix of the script's own variables; a job cannot set variables with this prefix."""
+"""The prefix of the script's internal variables. A job cannot set variables with this prefix."""
 ATTEMPT = f"{PREFIX}attempt"
-"""The shell variable with the number of earlier starts."""
+"""The shell variable that contains the number of earlier starts of the container."""
 
 _SHELL_NAME = re.compile(r"(?!BASH)[A-Za-z_][A-Za-z0-9_]*")
-# Variables that dash, bash, busybox or mksh set themselves, refuse to set, or take for settings of the shell.
+# Variables that have a special meaning in some shells (dash, bash, busybox, mksh).
 _OF_SHELLS = frozenset(
     {
         "_", "COMP_WORDBREAKS", "DIRSTACK", "ENV", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "FUNCNEST",
@@ -27,24 +30,25 @@ _OF_SHELLS = frozenset(
 
 
 def is_derived(value: Text) -> bool:
-    """Whether a pod derives this text from its platform's variables."""
+    """Returns whether a value contains placeholders that the shell code must derive."""
     return any(isinstance(part, (NodeRank, PodHost, PortNumber, Attempt)) for part in value.parts)
 
 
 def refers_to(value: Text, variables: Container[str]) -> bool:
-    """Whether the text refers to one of these variables as `$(NAME)`."""
+    """Returns whether a value contains a reference `$(NAME)` to one of the given variables."""
     plain = (part for part in value.parts if isinstance(part, str))
     return any(found.name in variables for part in plain for found in references(part))
 
 
 def quote(text: str, variables: Mapping[str, str]) -> str:
-    """One shell word for `text`, for a script in a container's `command`.
+    """Quotes a string as one word of a shell script in a container's `command`.
 
-    The kubelet expands the script before the shell runs, therefore `$` is doubled.
+    The kubelet replaces references in the script before the shell runs. Therefore each `$` of the string is doubled.
 
     Args:
-        text: a text in which `$(NAME)` and `$$` have the meaning of Kubernetes.
-        variables: name -> the shell variable with its value; references to other names stay as they are.
+        text: a string in which `$(NAME)` and `$$` have the same meaning as in Kubernetes.
+        variables: a mapping from NAME to the shell variable that contains the value of NAME. A reference `$(NAME)` to
+            any other variable is not changed.
 
     >>> quote("it's $(A) of $(B)", {"A": "A"})
     '\\'it\\'"\\'"\\'s \\'"${A}"\\' of $$(B)\\''
@@ -65,7 +69,15 @@ def _literal(text: str) -> str:
 
 
 def derive(value: Text, names: PodNames, cluster_domain: str, variables: Mapping[str, str]) -> str:
-    """A shell word for a text of the plan, derived from POD_NAME, SVC_NAME, POD_PORT, POD_NAMESPACE and `variables`."""
+    """Converts a value of the plan to one word of a shell script.
+
+    The word can refer to POD_NAME, SVC_NAME, POD_PORT, POD_NAMESPACE and to shell variables in `variables`.
+
+    Args:
+        cluster_domain: the DNS domain of the cluster.
+        variables: a mapping from each NAME in references `$(NAME)` to the name of the shell variable that contains the
+            value of NAME.
+    """
     in_manifest = InManifest(names)
 
     def one(part: Part) -> str:
@@ -84,10 +96,13 @@ def derive(value: Text, names: PodNames, cluster_domain: str, variables: Mapping
 
 
 def is_shell_name(name: str) -> bool:
-    """Whether a shell passes a variable of this name to its commands; Kubernetes also allows '-' and '.'."""
+    """Returns whether all shells pass a variable with this name to the commands that they run.
+
+    Kubernetes allows names that contain `-` or `.`, but some shells do not pass variables with such names.
+    """
     return bool(_SHELL_NAME.fullmatch(name)) and name not in _OF_SHELLS
 
 
 def is_settings_name(name: str) -> bool:
-    """Whether a shell would take a variable of this name for a setting of its own."""
+    """Returns whether a shell may use a variable with this name as a setting, such as PS1."""
     return not is_shell_name(name) and name.replace("_", "").isalnum()

@@ -1,4 +1,4 @@
-"""The environment of a command that a shell starts: exactly the variables that the kubelet gives to a container."""
+"""Creates shell code that sets the variables of a command as the kubelet would set them."""
 
 from __future__ import annotations
 
@@ -12,37 +12,46 @@ from stepset.targets.pods import shell
 
 _VALUE = f"{shell.PREFIX}value_"
 _SET_BY_SHELL = ("PWD", "OLDPWD")
-"""Variables that shells export. Those of the job with these names reach the command through `env`."""
+"""Variables that shells set and export. If the job sets one of them, the program `env` sets it for the command."""
 
 
 class ShellEnvironment:
-    """Collects a container's variables, in their order: those that the kubelet sets, and those that the shell derives.
+    """Collects the variables of a container. Callers add the variables in the order of the plan.
 
-    A derived text may refer to variables of both kinds. If it refers to a name that this class does not know, the
-    container gets a helper variable with the value `$(NAME)`, which the kubelet replaces if it knows the name.
+    The kubelet sets the variables in `rows`. The shell code in `lines` derives all other variables.
 
-    A variable that the shell would not pass on (`my.var` under dash, `PWD`) reaches the command through `env`.
+    The value of a derived variable can contain a reference `$(NAME)`. If the variable NAME was not added before, the
+    container gets a helper variable with the value `$(NAME)`. If the container has a variable NAME, for example from
+    `envFrom`, the kubelet replaces the value of the helper variable with the value of NAME.
+
+    A shell passes only some of its variables to the commands that it runs. For example, dash does not pass `my.var`.
+    The program `env` sets the variables that the shell does not pass.
     """
 
     def __init__(self, names: PodNames, cluster_domain: str) -> None:
         self.rows: list[dict[str, Any]] = []
-        """The container's `env`."""
+        """The variables of the container, in the form of its field `env`."""
         self.lines: list[str] = []
-        """Lines of the script that set the derived variables."""
+        """The lines of the script that set the derived variables."""
         self._names = names
         self._domain = cluster_domain
-        self._known: dict[str, str] = {}  # variable -> the shell variable with its value
+        # The name of a variable -> the shell variable that contains its value.
+        self._known: dict[str, str] = {}
         self._derived: set[str] = set()
-        self._renamed: dict[str, str] = {}  # variable -> the name under which the container has it
-        self._through_env: dict[str, str] = {}  # variable -> the shell variable with its value
-        self._helpers: list[str] = []  # variables that the command must not get
+        # The name of a variable -> the name that the container uses instead.
+        self._renamed: dict[str, str] = {}
+        # The name of a variable that the program `env` sets -> the shell variable that contains its value.
+        self._through_env: dict[str, str] = {}
+        # The names of the helper variables. The command must not get these variables.
+        self._helpers: list[str] = []
 
     def add(self, row: Mapping[str, Any], value: Text | None) -> None:
         """Adds a variable.
 
         Args:
-            row: its row in the container's `env`.
-            value: its text in the plan; None if it has no text, such as a key of a Secret.
+            row: the variable in the form of the container's `env`.
+            value: the value of the variable in the plan, if the value is a `Text`. None if the variable has another
+                source, such as a key of a Secret.
         """
         name = row["name"]
         if value is not None and (shell.is_derived(value) or shell.refers_to(value, self._derived)):
@@ -53,7 +62,7 @@ class ShellEnvironment:
             self._keep(name, row)
 
     def word(self, value: Text) -> str:
-        """Returns the shell word for a text that may refer to all variables so far."""
+        """Converts a value to one word of the script. The value can refer to all variables that were added before."""
         known = dict(self._known)
         for part in value.parts:
             for found in references(part) if isinstance(part, str) else ():
@@ -63,7 +72,7 @@ class ShellEnvironment:
         return shell.derive(value, self._names, self._domain, known)
 
     def words(self, texts: Iterable[Text]) -> list[str]:
-        """Returns the words of the command, after the command `env` if the shell cannot set all variables."""
+        """Returns the words of the command. If the program `env` sets variables, the first word is `env`."""
         command = [self.word(text) for text in texts]
         if not self._through_env:
             return command
@@ -72,19 +81,24 @@ class ShellEnvironment:
 
     @property
     def cleanup(self) -> str:
-        """The line of the script that removes its own variables and the shell's, after the words are set."""
+        """The line of the script that unsets the variables that the command must not get.
+
+        In the script, this line must follow the line that uses `words`.
+        """
         return f"unset {' '.join((*_SET_BY_SHELL, *self._helpers))}"
 
     @property
     def uses_env(self) -> bool:
-        """Whether `words` starts with the command `env`."""
+        """Whether the words of the command begin with `env`."""
         return bool(self._through_env)
 
     def _keep(self, name: str, row: Mapping[str, Any]) -> None:
         text = row.get("value")
         row = {**row, "value": self._rewritten(text)} if isinstance(text, str) and text else dict(row)
         if shell.is_shell_name(name):
-            # The container runtime replaces an empty HOME, after the kubelet has replaced references to it.
+            # If HOME is empty, the container runtime sets it after the kubelet has replaced references to HOME. The
+            # value of HOME in the shell would therefore differ from the value that the kubelet inserted for the
+            # references.
             if name != "HOME":
                 self._known[name] = name
             self.rows.append(row)
@@ -110,7 +124,7 @@ class ShellEnvironment:
         return self._helpers[-1]
 
     def _rewritten(self, text: str) -> str:
-        """Returns a text of the kubelet with references to renamed variables replaced."""
+        """Returns a string in which references to renamed variables are replaced with references to the new names."""
         parts, last = [], 0
         for start, end, name in references(text):
             if name in self._renamed:

@@ -1,8 +1,9 @@
-"""Containers beside the training container, as native sidecars.
+"""Converts all containers except the training container to native sidecars.
 
-A pod runs until all of its `containers` have ended, and an exporter of metrics never ends. The kubelet stops sidecars,
-which are init containers with `restartPolicy: Always`, when the training container has ended, and ignores their exit
-codes.
+A pod runs until all of its `containers` have terminated. Some containers never terminate. One example is a container
+that exports metrics. If such a container were not a sidecar, the pod would never finish. Sidecars are init containers
+with `restartPolicy: Always`. When the training container has terminated, the kubelet stops the sidecars and ignores
+their exit codes.
 
 Source: kubernetes v1.36 pkg/kubelet/kuberuntime/kuberuntime_container.go (computeInitContainerActions) and
 pkg/kubelet/kubelet_pods.go (getPhase); enabled by default since Kubernetes 1.29 (feature gate SidecarContainers).
@@ -19,10 +20,10 @@ ALWAYS = "Always"
 
 
 def with_sidecars(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a pod template whose containers beside the training container are sidecars.
+    """Converts all containers of a pod template except the training container to sidecars.
 
-    They keep their fields and their order, and start after the init containers. Without a training container the
-    template is unchanged.
+    The sidecars keep their fields and their order. They start after the other init containers. If there is no training
+    container, the template is not changed.
     """
     spec = template["spec"]
     rows = spec.get("containers") or []

@@ -1,7 +1,8 @@
-"""How pods reach each other by ssh, for MPI: server and client configuration, keys, the command of a node.
+"""Renders the parts of an MPI run that enable ssh connections between the pods.
 
-Tested on real clusters with Debian's OpenSSH 9.2, as root and as an ordinary user: any image with an ssh server works,
-regardless of its own configuration.
+These parts are the configuration of the ssh server, the configuration of the ssh client, the keys, and the command of a
+node. The image must contain an ssh server, but the ssh configuration of the image is not used. This was tested on
+clusters with Debian's OpenSSH 9.2, as root and as another user.
 """
 
 from __future__ import annotations
@@ -21,35 +22,43 @@ from stepset.targets.pods.shell import is_shell_name
 from stepset.targets.request import RenderRequest
 
 SSH_KEYS_DIR = f"{RUN_DIR}/ssh"
-"""The directory of the agent's copy of the private key. ssh rejects a key that other users can read, and the image
-determines the user, so that no file mode of the Secret suits all images."""
+"""The directory with the agent's copy of the private key.
+
+ssh rejects a private key that other users can read. The files in a Secret's volume belong to root, but the image can
+run as another user. Therefore the agent copies the key.
+"""
 
 PRIVATE_KEY = "id_rsa"
 PUBLIC_KEY = f"{PRIVATE_KEY}.pub"
 KNOWN_HOSTS = f"{SSH_KEYS_DIR}/known_hosts"
-"""The host key of all pods of the run, written by the agent. The servers and the clients of a run have the same key."""
+"""The path of the known_hosts file. The agent writes this file. All ssh servers of a run have the same host key."""
 SSHD_CONFIG = "sshd_config"
 SSH_CONFIG = "ssh_config"
 SECRET_VOLUME = "mpi-ssh-auth"
 CONFIG_VOLUME = "stepset-ssh"
 _SSH_PORT = "ssh"
 
-# As root, sshd needs /run/sshd, which images lack; a volume would have the wrong mode.
+# If sshd runs as root, the directory /run/sshd must exist. Images do not contain this directory. It cannot be a volume,
+# because the file mode of a volume would be wrong.
 _PREPARE = "mkdir -p /run/sshd 2>/dev/null"
 
 
 def config_name(request: RenderRequest) -> str:
-    """Name of the ConfigMap with both ssh configurations."""
+    """Returns the name of the ConfigMap with the configurations of the ssh servers and the ssh client."""
     return f"{request.run}-ssh-config"
 
 
 def key_path(ssh: SshKeys, agent: bool) -> str:
-    """Returns the path of the private key: of the agent's copy, which has the required mode, else in the Secret."""
+    """Returns the path of the private key in a pod.
+
+    If the pod has an agent, this is the path of the agent's copy, which has the required file mode. Otherwise, this is
+    the path of the file in the Secret's volume.
+    """
     return f"{SSH_KEYS_DIR}/{PRIVATE_KEY}" if agent else f"{ssh.path}/{PRIVATE_KEY}"
 
 
 def agent_files(ssh: SshKeys) -> list[dict[str, str]]:
-    """The files that the agent copies: the private key, and the known hosts."""
+    """Returns the files that the agent copies. These are the private key and the known_hosts file."""
     return [
         {"source": f"{ssh.path}/{PRIVATE_KEY}", "path": key_path(ssh, agent=True), "mode": "0600"},
         {"source": f"{ssh.path}/{PUBLIC_KEY}", "path": KNOWN_HOSTS, "mode": "0600", "prefix": "* "},
@@ -57,7 +66,7 @@ def agent_files(ssh: SshKeys) -> list[dict[str, str]]:
 
 
 def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dict[str, Any]:
-    """The ConfigMap with the configurations of the ssh servers and of the ssh client."""
+    """Returns the ConfigMap with the configurations of the ssh servers and of the ssh client."""
     port = request.plan.ports[_SSH_PORT]
     agent = any(group.agent for group in request.plan.groups if group.name in ssh.groups)
     key = key_path(ssh, agent)
@@ -76,7 +85,8 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dic
         "Host *",
         f"  Port {port}",
         f"  IdentityFile {key}",
-        # Without the agent, no file has the format of known hosts: Trainer's Secret contains the public key only.
+        # Only the agent creates a known_hosts file. The Secret contains the public key, but not in the format of a
+        # known_hosts file.
         f"  StrictHostKeyChecking {'yes' if agent else 'no'}",
         f"  UserKnownHostsFile {KNOWN_HOSTS if agent else '/dev/null'}",
         "  LogLevel ERROR",
@@ -86,9 +96,10 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dic
 
 
 def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
-    """Returns the line that sets MASTER_ADDR and MASTER_PORT in the sessions of a server.
+    """Returns the line of the server configuration that sets MASTER_ADDR and MASTER_PORT in ssh sessions.
 
-    A session has none of the container's variables. Values that the configuration cannot contain are left out.
+    The line is necessary because an ssh session does not have the variables of the container. If a value contains
+    characters that the configuration does not allow, the result is empty.
     """
     launcher = request.plan.group(request.plan.success.group)
     entries = {entry.name: entry.value for entry in launcher.env if entry.name in MASTER_VARIABLES}
@@ -98,19 +109,23 @@ def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
 
 
 def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> tuple[list[Any], list[Any]]:
-    """(volumes, mounts) of a pod that takes part in ssh; empty for others. `secret`: also mount the keys."""
+    """Returns the volumes and the volume mounts that a pod needs for ssh. For groups without ssh, both lists are empty.
+
+    Args:
+        secret: whether to include the Secret with the keys.
+    """
     ssh = request.plan.ssh
     if ssh is None or group.name not in ssh.groups:
         return [], []
     config = {"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}}
     mounts = [
         {"name": CONFIG_VOLUME, "mountPath": SSH_DIR},
-        # The only file that the client reads without options for every user and image.
+        # The ssh client reads this file for every user and in every image, even if the command has no option `-F`.
         {"name": CONFIG_VOLUME, "mountPath": "/etc/ssh/ssh_config", "subPath": SSH_CONFIG},
     ]
     if not secret:
         return [config], mounts
-    # File modes as in Kubeflow Trainer v2.3.0.
+    # The file modes are those of Kubeflow Trainer v2.3.0.
     items = [
         {"key": SSH_PRIVATE_KEY, "path": PRIVATE_KEY, "mode": 0o640},
         {"key": SSH_PUBLIC_KEY, "path": PUBLIC_KEY, "mode": 0o644},
@@ -122,15 +137,15 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
 
 
 def server_command() -> list[str]:
-    """A node's command: an ssh server in the foreground."""
+    """Returns the command of a node. The command runs an ssh server in the foreground."""
     return ["/bin/sh", "-c", f"{_PREPARE}; exec /usr/sbin/sshd -De -f {SSH_DIR}/{SSHD_CONFIG}"]
 
 
 def server_prefix(request: RenderRequest, group: PodGroup) -> list[str]:
-    """Returns the prefix that starts an ssh server before a command; usually empty.
+    """Returns the prefix of a command. The prefix starts an ssh server in the background.
 
-    Hydra uses ssh even on its own node, so that a launcher that is also a node needs a server in its container, where
-    the ranks run. Open MPI starts the ranks of its own node without ssh.
+    Only a launcher that is also a node and uses Hydra needs the ssh server. In this case, Hydra connects by ssh to the
+    pod in which it runs. Open MPI starts the ranks in its own pod without ssh.
     """
     if not uses_hydra(request.job) or group.serves_ssh or not group.ports:
         return []
@@ -139,10 +154,11 @@ def server_prefix(request: RenderRequest, group: PodGroup) -> list[str]:
 
 
 def _through_env(request: RenderRequest, group: PodGroup) -> list[str]:
-    """Returns the command `env` with the variables that a shell does not pass on, such as `my.var` under dash.
+    """Returns the program `env` and its arguments. `env` sets the variables that a shell does not pass to the command.
 
-    The kubelet, or the agent, replaces `$(NAME)` by the value before the shell starts. Names in a ConfigMap or Secret
-    of `envFrom` are not known here.
+    For example, dash does not pass the variable `my.var`. The assignments contain references `$(NAME)`. The kubelet or
+    the agent replaces the references before the shell starts. Variables from `envFrom` are missing, because their
+    names are unknown.
     """
     names = [*(entry.name for entry in group.env), *node_env_names(overlay_of(request.job, group))]
     words = [f"{name}=$({name})" for name in dict.fromkeys(names) if not is_shell_name(name)]
@@ -150,14 +166,14 @@ def _through_env(request: RenderRequest, group: PodGroup) -> list[str]:
 
 
 def uses_hydra(job: TrainingJob) -> bool:
-    """Whether Hydra starts the ranks, as for MPICH and Intel MPI."""
+    """Returns whether Hydra starts the ranks. Hydra is the process manager of MPICH and Intel MPI."""
     return isinstance(job.framework, MPI) and job.framework.implementation != "openmpi"
 
 
 def server_probe(request: RenderRequest) -> dict[str, Any]:
-    """Returns the `startupProbe` of a node, which is ready once its server answers.
+    """Returns the `startupProbe` of a node. The pod becomes ready when the ssh server accepts connections.
 
-    Not a readiness probe: each connection without data leaves a line in the server's log.
+    A readiness probe would connect again and again, and the ssh server would write a line to the log each time.
     """
     port = request.plan.ports[_SSH_PORT]
     return {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": request.job.network.peer_timeout}

@@ -1,7 +1,8 @@
-"""Renders a pod group as a pod template, for every target."""
+"""Renders a pod group as a pod template. All targets use this module."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from stepset.plan.model import NODE, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
+from stepset.spec.template import node_container
+from stepset.targets.config_maps import INSTALLER_KEY
 from stepset.targets.metadata import pod_metadata
-from stepset.targets.names import AGENT_DIR, CODE_DIR, InManifest, PodNames
+from stepset.targets.names import AGENT_DIR, CODE_DIR, RUN_DIR, InManifest, PodNames
 from stepset.targets.names import CONTAINER as CONTAINER
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh
@@ -22,34 +25,48 @@ from stepset.targets.pods.sidecars import with_sidecars
 from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.pods.volumes import AGENT_CONFIG, code_in_place, pod_volumes
 from stepset.targets.request import RenderRequest
+from stepset.unstructured import part
 
 GRACE = 60
-"""Seconds from SIGTERM to SIGKILL: long enough for a checkpoint."""
+"""The number of seconds between SIGTERM and SIGKILL. It is sufficient to write a checkpoint."""
 
 _AGENT_MARGIN = 10
-"""Seconds of GRACE that the agent reserves to stop remaining processes and to write its verdict."""
+"""The number of seconds before the end of `GRACE` at which the agent sends SIGKILL to the training code."""
 
 AGENT_COMMAND = ("python3", "-I", "-S", f"{AGENT_DIR}/agent.py", "run", f"{AGENT_DIR}/{AGENT_CONFIG}", "--")
 
 
 @dataclass(frozen=True)
 class PodStyle:
-    """The properties of pods that differ between targets."""
+    """The properties of pods that depend on the target.
+
+    Args:
+        rank_field: the field of a pod that contains the index of the pod in its group. None if there is no such field.
+        attempt_field: the field of a pod that contains the number of gang restarts. None if there is no such field.
+        scratch: whether pods need the scratch directory even without the agent.
+        trainer_env: the names of the variables that Kubeflow Trainer sets.
+        trainer_volumes: the names of the volumes that Kubeflow Trainer mounts.
+        trainer_port: whether Kubeflow Trainer adds the rendezvous port to the container.
+    """
 
     names: PodNames
-    rank_field: str | None  # the pod's field that contains its index in the group; None if there is none
-    attempt_field: str | None = None  # the pod's field with the number of gang restarts; None if they are not counted
+    rank_field: str | None
+    attempt_field: str | None = None
     restart_policy: str = "Never"
-    scratch: bool = False  # whether pods need the scratch directory even without the agent
-    trainer_env: frozenset[str] = field(default_factory=frozenset)  # variables that Kubeflow Trainer sets
-    trainer_volumes: frozenset[str] = field(default_factory=frozenset)  # volumes that it mounts
-    trainer_port: bool = False  # whether it opens the rendezvous port
+    scratch: bool = False
+    trainer_env: frozenset[str] = field(default_factory=frozenset)
+    trainer_volumes: frozenset[str] = field(default_factory=frozenset)
+    trainer_port: bool = False
 
 
 def pod_template(
     request: RenderRequest, group: PodGroup, style: PodStyle, gang: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The pod template of one group, with the job's `pod_template` merged over it; `gang`: fields of its gang."""
+    """Returns the pod template of a group, including the changes by the job's `pod_template`.
+
+    Args:
+        gang: the fields that assign the pods to a gang.
+    """
     job, placement = request.job, placement_of(request.job, group)
     account = without_empty(serviceAccountName=job.service_account)
     volumes, mounts = pod_volumes(request, group, scratch=style.scratch, trainer_mounts=style.trainer_volumes)
@@ -58,9 +75,9 @@ def pod_template(
         "spec": {
             "restartPolicy": style.restart_policy,
             "terminationGracePeriodSeconds": GRACE,
-            # Services of the same namespace would add variables such as MASTER_PORT=tcp://...
+            # With service links, a Service named `master` would set the variable MASTER_PORT to tcp://...
             "enableServiceLinks": False,
-            # No token in a training pod, unless the job has an account.
+            # A pod mounts a token only if the job specifies a service account.
             **(account or {"automountServiceAccountToken": False}),
             **without_empty(
                 priorityClassName=job.scheduling.priority_class,
@@ -77,22 +94,42 @@ def pod_template(
     template = merge(merge(base, gang or {}), overlay_of(job, group))
     template = with_sidecars(with_own_topology(template, group))
     if template["spec"].get("hostNetwork") and "dnsPolicy" not in template["spec"]:
-        # Otherwise pods on the host's network cannot resolve cluster names.
+        # Pods in the host's network need this DNS policy to resolve the names of other pods.
         template["spec"]["dnsPolicy"] = "ClusterFirstWithHostNet"
     return restricted(template) if job.security == RESTRICTED else template
 
 
+def agent_command(request: RenderRequest, group: PodGroup) -> tuple[str, ...]:
+    """Returns the prefix of a pod's command. The prefix installs the requirements and starts the agent."""
+    if group.agent is None:
+        return ()
+    if not request.installer:
+        return AGENT_COMMAND
+    required = request.sources.requirements
+    # `$` is escaped as `$$`, because Kubernetes would otherwise replace references such as `$(NAME)`.
+    text = json.dumps({"requirements": required.packages, "python": required.python}).replace("$", "$$")
+    return ("python3", "-I", f"{AGENT_DIR}/{INSTALLER_KEY}", text, f"{RUN_DIR}/requirements", "--", *AGENT_COMMAND)
+
+
 def with_container(template: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """A pod template with its training container changed."""
+    """Applies the function `change` to the training container of a pod template, and returns the new pod template."""
     containers = [change(row) if row["name"] == CONTAINER else row for row in template["spec"]["containers"]]
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
 def grace_of(job: TrainingJob, group: PodGroup) -> int:
-    """Seconds between the agent's SIGTERM and SIGKILL for the training code."""
-    spec = overlay_of(job, group).get("spec")
+    """Returns the number of seconds that the agent waits after SIGTERM before it sends SIGKILL to the training code.
+
+    If the container has a preStop hook, the time for the hook is subtracted. The grace period starts with the hook, and
+    the kubelet sends SIGTERM after the hook (kubernetes v1.36 pkg/kubelet/kuberuntime/kuberuntime_container.go,
+    killContainer).
+    """
+    overlay = overlay_of(job, group)
+    spec = overlay.get("spec")
     seconds = spec.get("terminationGracePeriodSeconds") if isinstance(spec, Mapping) else None
-    return max(1, (seconds if isinstance(seconds, int) else GRACE) - _AGENT_MARGIN)
+    slept = part(node_container(overlay), "lifecycle", "preStop", "sleep").get("seconds")
+    left = (seconds if isinstance(seconds, int) else GRACE) - (slept if isinstance(slept, int) else 0)
+    return max(1, left - _AGENT_MARGIN)
 
 
 def _container(
@@ -105,21 +142,24 @@ def _container(
     return without_empty(
         name=CONTAINER,
         image=group.image,
-        command=command if group.agent is None else [*AGENT_COMMAND, *command],
+        command=[*agent_command(request, group), *command],
         args=[resolve(word, in_manifest) for word in group.args],
         workingDir=CODE_DIR if code_in_place(request, group) else None,
         env=container_env(entries, style.names, style.rank_field, style.attempt_field),
         ports=[] if style.trainer_port else [{"containerPort": request.plan.ports[name]} for name in group.ports],
         resources=without_empty(requests=dict(group.resources.requests), limits=dict(group.resources.limits)),
         startupProbe=ssh.server_probe(request) if group.serves_ssh else None,
-        # Without a verdict of the agent, the message is the last lines of the log.
+        # If the agent writes no termination message, Kubernetes uses the last lines of the log.
         terminationMessagePolicy="FallbackToLogsOnError",
         volumeMounts=mounts,
     )
 
 
 def _ssh_users(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """The group by which an ordinary user reads the ssh keys; as in Kubeflow Trainer's runtimes."""
+    """Returns the `fsGroup` of pods that mount ssh keys. Without it, only root could read the keys.
+
+    The group ID is the same as in the runtimes of Kubeflow Trainer.
+    """
     keys = request.plan.ssh
     if keys is None or group.name not in keys.groups:
         return {}
@@ -127,9 +167,10 @@ def _ssh_users(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
 
 
 def _hydra_dns(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """Makes the launcher's short host name resolve, which Hydra's processes on the nodes connect to.
+    """Returns the DNS settings with which nodes can resolve the short host name of the launcher.
 
-    Source: kubeflow/mpi-operator v0.8.0 pkg/controller/mpi_job_controller.go (newWorker); tested with MPICH 4.0.2.
+    Hydra's processes on the nodes connect to the launcher by its short host name. Source: kubeflow/mpi-operator v0.8.0
+    pkg/controller/mpi_job_controller.go (newWorker), tested with MPICH 4.0.2.
     """
     if not needs_namespace(request.job) or group.name != NODE or request.namespace is None:
         return {}
@@ -138,5 +179,5 @@ def _hydra_dns(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
 
 
 def needs_namespace(job: TrainingJob) -> bool:
-    """Whether names in the manifests depend on the namespace."""
+    """Returns whether the manifests contain DNS names that depend on the namespace."""
     return ssh.uses_hydra(job)

@@ -1,4 +1,8 @@
-"""Volumes of a pod: the agent and the code, the plan's files, ssh, /dev/shm, the job's storage."""
+"""Renders the volumes and volume mounts of a pod.
+
+There are volumes for the agent, the code, the files of the plan, the ssh configuration, the ssh keys, /dev/shm and the
+storage of the job.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepset.plan.model import PlanFile, PodGroup
-from stepset.targets.config_maps import AGENT_KEY, agent_name, code_name, file_name
-from stepset.targets.names import AGENT_DIR, CODE_DIR, RUN_DIR, SOURCE_DIR
+from stepset.targets.config_maps import AGENT_KEY, INSTALLER_KEY, agent_name, code_name, file_name
+from stepset.targets.names import AGENT_DIR, CODE_DIR, CODE_VOLUME, RUN_DIR, SOURCE_DIR
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh
 from stepset.targets.pods.agent_config import config_key
@@ -16,19 +20,21 @@ from stepset.targets.request import RenderRequest
 
 AGENT_CONFIG = "config.json"
 SHARED_MEMORY = "dshm"
-"""The name of the volume at /dev/shm."""
+"""The name of the volume that is mounted at /dev/shm."""
 _READ_ONLY = 0o444
 
 Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
-"""(volumes, volume mounts)"""
+"""A tuple of two lists. The first list contains volumes, and the second list contains volume mounts."""
 
 
 def pod_volumes(
     request: RenderRequest, group: PodGroup, *, scratch: bool, trainer_mounts: frozenset[str] = frozenset()
 ) -> Rows:
-    """Volumes of a group's pods and their mounts in the container `node`; Trainer itself adds `trainer_mounts`.
+    """Returns the volumes of a group's pods, and the volume mounts of the container `node`.
 
-    `scratch`: the pod needs its scratch directory even without the agent.
+    Args:
+        scratch: whether the pods need the scratch directory even without the agent.
+        trainer_mounts: the names of the volumes that Kubeflow Trainer adds. The result does not contain these volumes.
     """
     files = [file for file in request.plan.files if group.name in file.groups and file.name not in trainer_mounts]
     parts = [
@@ -48,9 +54,17 @@ def pod_volumes(
 
 
 def code_in_place(request: RenderRequest, group: PodGroup) -> bool:
-    """Whether the job's code is mounted in the working directory; with the agent, the agent copies it there."""
-    runs_the_program = group.in_world or group.name == request.plan.success.group
-    return group.agent is None and bool(request.shipped) and runs_the_program
+    """Returns whether a volume with the job's code is mounted at the working directory of the command.
+
+    If the pods have an agent, the result is False, because the agent copies the code to the working directory.
+    """
+    runs_the_program = _runs_the_program(request, group)
+    mounted = bool(request.shipped) or request.job.code_volume is not None
+    return group.agent is None and mounted and runs_the_program
+
+
+def _runs_the_program(request: RenderRequest, group: PodGroup) -> bool:
+    return group.in_world or group.name == request.plan.success.group
 
 
 def _volume(name: str, path: str, **source: Any) -> Rows:
@@ -60,17 +74,26 @@ def _volume(name: str, path: str, **source: Any) -> Rows:
 def _agent(request: RenderRequest, group: PodGroup, scratch: bool) -> Iterator[Rows]:
     if group.agent is not None:
         items = [{"key": AGENT_KEY, "path": AGENT_KEY}, {"key": config_key(group), "path": AGENT_CONFIG}]
+        if request.installer:
+            items.append({"key": INSTALLER_KEY, "path": INSTALLER_KEY})
         yield _volume("stepset-agent", AGENT_DIR, configMap={"name": agent_name(request), "items": items})
     if scratch or group.agent is not None:
         yield _volume("stepset-run", RUN_DIR, emptyDir={})
 
 
 def _code(request: RenderRequest, group: PodGroup) -> Iterator[Rows]:
-    """Mounts the code read-only; the agent, if there is one, copies or unpacks it to where ranks can write."""
-    shipped = request.shipped
-    if group.agent is not None and (shipped or request.sources.archive is not None):
+    """Yields the volumes with the job's code. These volumes are always mounted read-only.
+
+    If the pods have an agent, the agent copies the code to a writable directory.
+    """
+    shipped, volume = request.shipped, request.job.code_volume
+    if volume is not None:
+        if _runs_the_program(request, group):
+            mount = without_empty(name=CODE_VOLUME, mountPath=CODE_DIR, subPath=volume.path or None, readOnly=True)
+            yield [{"name": CODE_VOLUME, **volume.source}], [mount]
+    elif group.agent is not None and (shipped or request.sources.archive is not None):
         yield _volume("stepset-source", SOURCE_DIR, configMap={"name": code_name(request)})
-        yield _volume("stepset-code", CODE_DIR, emptyDir={})
+        yield _volume(CODE_VOLUME, CODE_DIR, emptyDir={})
     elif code_in_place(request, group):
         items = [{"key": file.key, "path": file.name} for file in shipped]
         yield _volume("stepset-source", CODE_DIR, configMap={"name": code_name(request), "items": items})
@@ -83,14 +106,17 @@ def _file(request: RenderRequest, file: PlanFile) -> Rows:
 
 
 def _shared_memory(group: PodGroup) -> Rows:
-    """/dev/shm in memory: a container's default has 64 MB, too little for data loaders and NCCL."""
+    """Returns a volume in memory that is mounted at /dev/shm.
+
+    By default, /dev/shm has only 64 MB. This size is not sufficient for data loaders and NCCL.
+    """
     return _volume(
         SHARED_MEMORY, "/dev/shm", emptyDir={"medium": "Memory", **without_empty(sizeLimit=group.resources.shm)}
     )
 
 
 def _storage(request: RenderRequest) -> Rows:
-    """One volume for each claim, however often it is mounted."""
+    """Returns the volumes and mounts of the job's storage. There is one volume for each claim."""
     mounted = request.job.storage
     if not mounted:
         return [], []

@@ -1,1 +1,4 @@
-"""Checks whether a cluster would reject a job, before anything is sent; errors name fields of the job file."""
+"""Checks, without contacting a cluster, whether a cluster would reject a job.
+
+Errors name the fields of the job file.
+"""

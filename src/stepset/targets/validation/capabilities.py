@@ -1,4 +1,4 @@
-"""Errors for features of a job that a target does not support."""
+"""Detects features of a job that a target does not support."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepset.plan.model import NODE, LaunchPlan
 from stepset.spec.job import TrainingJob
+from stepset.spec.template import node_container, pod_spec
 from stepset.targets.gang import gang_of
 
 _JOBSETS = ("jobset", "trainjob")
@@ -13,7 +14,7 @@ _SINGLE_GROUP = ("job", "statefulset")
 
 
 def missing_capabilities(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
-    """One line for each request of the job that the target cannot fulfil."""
+    """Yields one line for each feature of a job that the target does not support."""
     if target in _JOBSETS:
         return
     if target in _SINGLE_GROUP:
@@ -58,6 +59,15 @@ def _statefulset(job: TrainingJob) -> Iterator[str]:
     for field, given in (("deadline", job.deadline), ("ttl", job.ttl)):
         if given is not None:
             yield f"{field}: a StatefulSet has none; leave it out, or use another target"
+    if "activeDeadlineSeconds" in pod_spec(job.pod_template):
+        yield "pod_template.activeDeadlineSeconds: a StatefulSet has none; leave it out, or use another target"
+    container = node_container(job.pod_template)
+    for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+        if container.get(probe):
+            yield (
+                f"pod_template.containers.{NODE}.{probe}: a pod of a StatefulSet is Ready when its rank has ended, and"
+                " then only waits; leave it out, or use another target"
+            )
 
 
 def _volcano(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
@@ -69,12 +79,14 @@ def _volcano(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
                     " use target jobset with scheduling.gang: volcano"
                 )
     if job.deadline is not None and job.restart.max_restarts:
-        # A lifecycle policy distinguishes events and exit codes, not the reason DeadlineExceeded of a pod (volcano
-        # pkg/controllers/job/job_controller_util.go, applyPolicies).
+        # A lifecycle policy of Volcano can match events and exit codes, but not the reason DeadlineExceeded of a pod
+        # (volcano pkg/controllers/job/job_controller_util.go, applyPolicies).
         yield (
             "deadline: a Volcano Job counts a pod that exceeds it as failed, and would start the gang again; leave out"
             " restart.max_restarts, or use target jobset with scheduling.gang: volcano"
         )
+    if job.deadline is not None and "activeDeadlineSeconds" in pod_spec(job.pod_template):
+        yield "pod_template.activeDeadlineSeconds: target volcano writes deadline into this field; leave one out"
     if plan.world.elastic:
         yield (
             "framework.elastic: a Volcano Job restarts all its pods, not one; use target jobset with"

@@ -1,4 +1,4 @@
-"""Fields of pods and containers; the API server would silently drop others.
+"""The names of the fields of pods and containers. The API server ignores unknown fields without an error.
 
 Source: k8s.io/api v0.36 core/v1/types.go (PodSpec, Container).
 """
@@ -22,7 +22,7 @@ ROW_FIELDS = {
         "mountPath", "mountPropagation", "name", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr",
     ),
 }  # fmt: skip
-"""Fields of the entries of a container's lists."""
+"""A mapping from the names of a container's lists to the fields of their entries."""
 SOURCE_FIELDS = {
     "configMapKeyRef": ("key", "name", "optional"),
     "fieldRef": ("apiVersion", "fieldPath"),
@@ -30,7 +30,7 @@ SOURCE_FIELDS = {
     "resourceFieldRef": ("containerName", "divisor", "resource"),
     "secretKeyRef": ("key", "name", "optional"),
 }
-"""The fields of `valueFrom`, each with the fields that it contains."""
+"""A mapping from the fields of `valueFrom` to the fields that they contain."""
 CONTAINER_FIELDS = (
     "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name",
     "ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",

@@ -1,4 +1,4 @@
-"""Problems for which an API server would reject a job's pods."""
+"""Detects job settings that would make an API server reject the pods of the job."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.values import FieldValue, SecretValue, Text
 from stepset.spec.base import nearest
 from stepset.spec.job import TrainingJob
-from stepset.spec.template import is_whole, node_container
+from stepset.spec.template import is_whole, node_container, node_place, pod_spec
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.security import RESTRICTED
 from stepset.targets.pods.sidecars import ALWAYS
@@ -22,10 +22,12 @@ from stepset.targets.validation.resources import resource_problems
 from stepset.targets.validation.restricted import restricted_problems
 from stepset.targets.validation.scheduling import scheduling_problems
 from stepset.targets.validation.syntax import is_config_key, is_label_key, label_problems, name_problem
-from stepset.targets.validation.volume_mounts import mount_problems
+from stepset.targets.validation.training_container import training_container_problems
+from stepset.targets.validation.volume_mounts import mount_problems, shared_memory_problems
 from stepset.unstructured import rows
 
-# Fields that the downward API allows in variables (kubernetes v1.36 pkg/apis/core/validation/validation.go).
+# Matches the fields of a pod that can be the value of a variable (kubernetes v1.36
+# pkg/apis/core/validation/validation.go).
 _FIELD = re.compile(
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)\['(?P<key>[^']+)'\]"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
@@ -34,20 +36,36 @@ _LEAST_POD: Mapping[str, Any] = {"spec": {"containers": [{"name": CONTAINER}]}}
 
 
 def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
-    """One line for each problem."""
+    """Yields one line for each problem."""
     yield from mount_problems(job, plan)
+    yield from shared_memory_problems(job)
     yield from scheduling_problems(job, plan)
     if job.service_account is not None and (wrong := name_problem("service_account", job.service_account)):
         yield wrong
     for group in plan.groups:
-        field = "resources_per_node" if group.in_world else f"roles.{group.name}.resources"
-        yield from resource_problems(group.resources, field)
+        yield from _resources(job, group)
         trains = group.in_world or group.name == plan.success.group
         yield from _env(group, "env" if trains else f"roles.{group.name}.env")
     runs = plan.group(plan.success.group)
-    if job.code is not None and runs.agent is None:
+    if job.code_directory is not None and runs.agent is None:
         yield "code: only stepset's agent unpacks it; leave agent out, or put the code into the image"
     yield from template_problems(job, runs)
+    yield from training_container_problems(job, plan)
+    if job.network.policy and pod_spec(job.pod_template).get("hostNetwork"):
+        yield "network.policy: has no effect on pods with pod_template.hostNetwork; leave one of them out"
+
+
+def _resources(job: TrainingJob, group: PodGroup) -> Iterator[str]:
+    """Yields one line for each problem of a group's resources. The line begins with the path of the field."""
+    if not group.in_world:
+        field = "framework.launcher_resources" if group.name == LAUNCHER else f"roles.{group.name}.resources"
+        yield from resource_problems(group.resources, field)
+        return
+    ours, template = "resources_per_node", f"{node_place(job.pod_template)}.resources"
+    own = {problem.removeprefix(ours) for problem in resource_problems(job.resources_per_node, ours)}
+    for problem in resource_problems(group.resources, template):
+        rest = problem.removeprefix(template)
+        yield f"{ours if rest in own else template}{rest}"
 
 
 def _env(group: PodGroup, field: str) -> Iterator[str]:
@@ -73,7 +91,7 @@ def _is_field(path: str) -> bool:
 
 
 def template_problems(job: TrainingJob, group: PodGroup) -> Iterator[str]:
-    """One line for each problem of `pod_template`, merged over the pods of a group."""
+    """Yields one line for each problem of `pod_template` that concerns the pods of a group."""
     if not job.pod_template:
         return
     given = overlay_of(job, group)
@@ -97,6 +115,7 @@ def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str
     yield from _unknown(spec, POD_FIELDS, place)
     for field, why in (
         ("restartPolicy", "a gang is started again as a whole; use restart"),
+        ("ephemeralContainers", "Kubernetes adds them to running pods only; leave it out"),
         ("hostname", "pods find each other by the host names that stepset sets; leave it out"),
         ("subdomain", "use network.subdomain"),
     ):
@@ -106,6 +125,7 @@ def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str
         yield from restricted_problems(given, place)
     yield from _entries(spec, place)
     yield from _unknown_volumes(job, spec, place)
+    yield from _repeated_names(spec, place)
     for kind in ("containers", "initContainers"):
         rows = spec.get(kind)
         for row in rows if isinstance(rows, list) else []:
@@ -114,9 +134,12 @@ def _template_fields(job: TrainingJob, given: Mapping[str, Any]) -> Iterator[str
 
 
 def _unknown_volumes(job: TrainingJob, spec: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yields a problem for each mount of a volume that neither the pod template nor stepset defines."""
+    """Yields a problem for each volume mount whose volume is defined neither in the pod template nor by stepset."""
     own = [str(volume.get("name")) for volume in rows(spec, "volumes")]
-    known = {*own, *(f"storage-{number}" for number in range(len(job.storage))), SHARED_MEMORY}
+    claims = {f"storage-{number}": claim for number, claim in enumerate(dict.fromkeys(s.claim for s in job.storage))}
+    for name in claims.keys() & set(own):
+        yield f"{place}.volumes.{name}: stepset uses this name for the claim {claims[name]!r}; give it another name"
+    known = {*own, *claims, SHARED_MEMORY}
     for kind in ("containers", "initContainers"):
         for container in rows(spec, kind):
             for mount in rows(container, "volumeMounts"):
@@ -125,6 +148,14 @@ def _unknown_volumes(job: TrainingJob, spec: Mapping[str, Any], place: str) -> I
                 if name not in known and not name.startswith(("stepset-", "mpi-")) and "$patch" not in mount:
                     names = ", ".join(sorted(known))
                     yield f"{field}: no volume has this name; add it to {place}.volumes, or use one of {names}"
+
+
+def _repeated_names(spec: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yields a problem for each init container that has the same name as another container of the pod."""
+    taken = {CONTAINER, *(str(row["name"]) for row in rows(spec, "containers") if row.get("name"))}
+    for row in rows(spec, "initContainers"):
+        if str(row.get("name")) in taken and row.get("$patch") != "delete":
+            yield f"{place}.initContainers.{row['name']}: a container has this name, too; give it another name"
 
 
 def _metadata(metadata: Any) -> Iterator[str]:
@@ -164,7 +195,10 @@ def _source(source: Any, place: str) -> Iterator[str]:
 
 
 def _sidecar(row: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yields a problem for each field of a container beside the training container that a sidecar cannot have."""
+    """Yields a problem for each field that a sidecar cannot have.
+
+    All containers except the training container become sidecars.
+    """
     fields = [name for name in ("restartPolicy", "restartPolicyRules") if row.get(name) not in (None, ALWAYS, [])]
     for name in fields:
         yield (
@@ -174,7 +208,7 @@ def _sidecar(row: Mapping[str, Any], place: str) -> Iterator[str]:
 
 
 def _entries(part: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yields a problem for each entry without the key by which its list is merged."""
+    """Yields a problem for each list entry that lacks the merge key of its list."""
     for field, key in MERGE_KEYS.items():
         rows = part.get(field)
         if rows is None:

@@ -1,6 +1,6 @@
-"""Preflight: why a cluster would reject a job, in terms of the job file, before anything is sent.
+"""Reports the reasons for which a cluster would reject a job, before the job is sent to the cluster.
 
-Each rule yields lines `field: what is wrong; what to do`.
+Each check yields lines of the form `field: what is wrong; what to do`. `field` is the path of a field in the job file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from stepset.errors import BadInputError
 from stepset.plan.model import NODE, LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.names import DNS_1035, LABEL_LIMIT, jobset_name_budget
+from stepset.spec.template import node_container
 from stepset.targets import gang
 from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size
 from stepset.targets.pods.template import needs_namespace
@@ -22,41 +23,67 @@ from stepset.targets.validation.reserved_names import name_conflicts
 from stepset.targets.validation.syntax import label_problems, name_problem
 from stepset.targets.validation.unreadable_texts import unreadable_texts
 
-# kubernetes-sigs/jobset v0.12.0 api/jobset/v1alpha2/jobset_types.go (ReplicatedJob.DependsOn, MaxItems)
+# The maximum number of entries in the field `dependsOn` of a JobSet's replicated job (kubernetes-sigs/jobset v0.12.0
+# api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.DependsOn).
 _DEPENDENCIES = 5
-# A StatefulSet's pods have the label controller-revision-hash=<name>-<up to 10 characters>.
+# The maximum length of the suffix in the label controller-revision-hash. The value of this label consists of the name
+# of the StatefulSet and the suffix.
 _REVISION_SUFFIX = 11
-# Pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
+# The maximum number of pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
 _INDEXED_PODS = 100_000
 _INDEXED_TARGETS = ("jobset", "trainjob", "job")
 _ANNOTATIONS_LIMIT = 256 * 1024
 
 
 def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str | None = None) -> None:
-    """Raises BadInputError, with one line for each problem, if a cluster would refuse the job.
+    """Raises BadInputError if a cluster would reject a job. The error has one line for each problem.
 
-    `run` is the run's name; default: the job's.
+    Args:
+        run: the name of the run. The default is the name of the job.
     """
     check_target(target)
     _refuse(problems(job, plan, target, run or job.name))
 
 
 def check_request(request: RenderRequest, target: str) -> None:
-    """Makes the checks of `check`, and those for manifests that will be applied."""
+    """Raises BadInputError if a cluster would reject a run.
+
+    The function performs all checks of `check`. In addition, it checks the sources and the namespace of the run.
+    """
     check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]
+    runs = request.plan.group(request.plan.success.group)
+    if request.sources.archive is not None and request.job.script is not None and runs.agent is None:
+        names = ", ".join(name for name, _ in request.sources.files[:10])
+        found.append(f"script: only stepset's agent unpacks its files ({names}); leave agent out")
     if needs_namespace(request.job) and request.namespace is None:
         found.append(
             "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that contains"
             " the namespace; give the namespace"
         )
+    if request.installer:
+        found += _requirements(request.job, request.plan)
     if request.namespace is not None and (wrong := name_problem("namespace", request.namespace)):
         found.append(wrong)
     _refuse(found)
 
 
+def _requirements(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """Yields one line for each reason why the pods could not install the requirements."""
+    runs = plan.group(plan.success.group)
+    if runs.agent is None:
+        yield "requirements: only pods with stepset's agent install them; leave agent out"
+    elif node_container(job.pod_template).get("command"):
+        yield "requirements: the command in pod_template replaces the one that installs them; use command of the job"
+    if plan.ssh is not None:
+        yield (
+            "requirements: pods in which mpirun starts the ranks by ssh do not install them; put the packages into the"
+            " image"
+        )
+
+
 def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
-    """Raises BadInputError for ConfigMaps that are too large for an API server."""
+    """Raises BadInputError if a ConfigMap is too large for an API server."""
     found = []
     for each in objects:
         if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT:
@@ -68,7 +95,7 @@ def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
 
 
 def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
-    """One line for each problem."""
+    """Yields one line for each problem."""
     yield from _name(job, plan, target, run)
     yield from _counts(plan, target)
     yield from _images(plan)
@@ -80,6 +107,8 @@ def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Itera
     if target == "trainjob":
         yield from unreadable_texts(job)
     yield from pod_problems(job, plan)
+    if job.requirements:
+        yield from _requirements(job, plan)
 
 
 def _refuse(found: Iterable[str]) -> None:
@@ -89,10 +118,13 @@ def _refuse(found: Iterable[str]) -> None:
 
 
 def name_budget(plan: LaunchPlan, target: str) -> int:
-    """Returns the maximum length of a run's name in a target.
+    """Returns the maximum length of a run's name.
 
-    For JobSet, this is its webhook's rule. For others, host names of pods must be labels, and a StatefulSet's name is
-    part of a label.
+    The length is limited for the following reasons:
+
+    - The name is a part of the pods' host names. A host name must not exceed 63 characters.
+    - For a JobSet, JobSet's webhook rejects a name that is too long.
+    - For a StatefulSet, the name is a part of the value of a label.
     """
     if target in ("jobset", "trainjob"):
         return jobset_name_budget((group.name, group.count) for group in plan.groups)
@@ -125,9 +157,12 @@ def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
 
 def _images(plan: LaunchPlan) -> Iterator[str]:
     for group in plan.groups:
+        field = "image" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.image"
         if group.image is None:
-            field = "image" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.image"
             yield f"{field}: is missing; pods need one"
+        elif group.image != group.image.strip():
+            # kubernetes v1.36 pkg/apis/core/validation/validation.go (validateContainersOnlyForPod)
+            yield f"{field}: {group.image!r} begins or ends with white space, which Kubernetes refuses; remove it"
 
 
 def _metadata(job: TrainingJob) -> Iterator[str]:
@@ -167,11 +202,18 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
             " of the nodes after the first one is scheduled, and the gang scheduler schedules none until all exist; use"
             " gang: none or kueue"
         )
+    if exclusive is not None and target in ("jobset", "trainjob") and sum(group.in_world for group in plan.groups) > 1:
+        # The launcher belongs to another Job, and JobSet keeps the pods of other Jobs away from the domain (jobset
+        # v0.12.0 pkg/webhooks/pod_webhook.go, setExclusiveAffinities).
+        yield (
+            "scheduling.topology.exclusive: with run_launcher_as_node the launcher is a node, and JobSet would place it"
+            " outside the domain of the other nodes; leave run_launcher_as_node out, or set num_nodes: 1"
+        )
     if scheduling.min_member is None:
         return
     if kind in ("none", "kueue") and target != "volcano":
         yield f"scheduling.min_member: has no effect with gang: {kind}; use gang: coscheduling or volcano"
-    stage = next((stage for stage in gang.stages(plan) if any(g.name == NODE for g in stage)), ())
+    stage = next((stage for stage in gang.stages(plan) if any(g.in_world for g in stage)), ())
     most = sum(group.count for group in stage)
     if scheduling.min_member > most:
         yield f"scheduling.min_member: {scheduling.min_member} is more than the gang's pods ({most}); lower it"

@@ -1,4 +1,4 @@
-"""Labels and annotations by which controllers and stepset recognize their objects; a job cannot set them.
+"""The keys of labels and annotations that a job cannot set, because controllers or stepset set them.
 
 Sources: kubernetes v1.36 pkg/apis/batch/types.go, pkg/apis/apps/types.go; kubernetes-sigs/jobset v0.12.0
 api/jobset/v1alpha2/jobset_types.go; volcano.sh/apis v1.13 batch/v1alpha1/labels.go; kubeflow/trainer v2.3.0
@@ -33,5 +33,5 @@ _KEYS = frozenset(
 
 
 def is_reserved(key: str) -> bool:
-    """Whether stepset or a controller sets labels or annotations with this key."""
+    """Returns whether stepset or a controller sets labels or annotations with this key."""
     return key.startswith(_PREFIXES) or key in _KEYS

@@ -1,4 +1,4 @@
-"""Variables that a target or its controller sets in pods; a job cannot set them there.
+"""The environment variables that a job cannot set, because a target or the target's controller sets them.
 
 Sources: kubernetes v1.36 pkg/controller/job/indexed_job_utils.go (addCompletionIndexEnvVariable); volcano-sh/volcano
 docs/user-guide/how_to_use_svc_plugin.md.
@@ -26,7 +26,7 @@ _RESERVED = {
 
 
 def name_conflicts(job: TrainingJob, target: str) -> Iterator[str]:
-    """One line for each variable of the job that the target sets."""
+    """Yields one line for each variable of a job that the target also sets."""
     reserved = _RESERVED[target]
     fields = {f"env.{name}": name for name in job.env}
     fields |= {f"roles.{role.name}.env.{name}": name for role in job.roles for name in role.env}

@@ -1,4 +1,4 @@
-"""Problems of resources for which an API server would reject a pod.
+"""Detects resources that an API server would reject in a pod.
 
 Source: kubernetes v1.36 pkg/apis/core/validation/validation.go (ValidateContainerResourceName,
 ValidateResourceRequirements, validateResourceQuantityValue).
@@ -18,10 +18,14 @@ _QUOTA_PREFIX = "requests."
 
 
 def resource_problems(resources: Resources, field: str) -> Iterator[str]:
-    """One line for each problem; `field` is the resources' place in the job file."""
+    """Yields one line for each problem.
+
+    Args:
+        field: the path of the resources in the job file.
+    """
     requests, limits = resources.requests, resources.limits
     if requests == limits and not any("/" in name or _is_huge_page(name) for name in requests):
-        return  # only devices and huge pages have rules of their own
+        return  # only devices and huge pages have further rules
     for name in dict.fromkeys((*requests, *limits)):
         yield from _name(name, field)
     for kind, amounts in (("requests", requests), ("limits", limits)):
@@ -62,7 +66,10 @@ def _is_huge_page(name: str) -> bool:
 
 
 def _page_size(name: str) -> Decimal:
-    """Bytes of a page, from the resource's name; 0 if the name has none."""
+    """Returns the size of a huge page in bytes. The size is a part of the resource's name.
+
+    If the name is invalid, returns 0.
+    """
     try:
         return parse_quantity(name.removeprefix(_HUGE_PAGES))
     except ValueError:

@@ -1,8 +1,8 @@
-"""Values of `pod_template` that contradict `security: restricted`.
+"""Detects values of a job that contradict `security: restricted`.
 
-The rules are those of k8s.io/pod-security-admission v0.36 policy/check_*.go for the levels baseline and restricted,
-without the exceptions for user namespaces. stepset adds the fields that `restricted` requires and the template does
-not set (`pods/security.py`).
+The rules for `pod_template` are those of k8s.io/pod-security-admission v0.36 policy/check_*.go for the levels baseline
+and restricted, without the exceptions for user namespaces. Missing fields are not reported, because stepset adds all
+fields that `restricted` requires (`pods/security.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stepset.spec.job import TrainingJob
+from stepset.spec.options import MPI
+from stepset.spec.template import pod_spec
 from stepset.targets.pods.security import CONTAINER_KINDS, RESTRICTED
 from stepset.unstructured import part, rows
 
@@ -31,12 +34,14 @@ _SECCOMP = ("RuntimeDefault", "Localhost")
 _APP_ARMOR = ("RuntimeDefault", "Localhost")
 _APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 _SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+_PRIVILEGED_PORTS = 1024
+_FIRST_PORT = "net.ipv4.ip_unprivileged_port_start"
 _SYSCTLS = frozenset(
     {
         "kernel.shm_rmid_forced",
         "net.ipv4.ip_local_port_range",
         "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.ip_unprivileged_port_start",
+        _FIRST_PORT,
         "net.ipv4.ping_group_range",
         "net.ipv4.tcp_fin_timeout",
         "net.ipv4.tcp_keepalive_intvl",
@@ -58,15 +63,15 @@ _CLAIM = "use a PersistentVolumeClaim (storage), a configMap, secret, emptyDir o
 _OMIT = "leave it out"
 
 Problem = tuple[str, Any, str]
-"""(field, its value, what to do)"""
+"""A tuple of the path of a field, the value of the field, and advice for the user."""
 
 
 def restricted_problems(template: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yields a line for each value that `restricted` does not admit.
 
     Args:
-        template: `pod_template` as a whole template.
-        place: the job file's field of its `spec`.
+        template: the `pod_template` of the job, in the form of a Kubernetes pod template with `metadata` and `spec`.
+        place: the path of the pod template's `spec` in the job file.
     """
     annotations = part(template, "metadata", "annotations")
     for key, value in annotations.items():
@@ -75,6 +80,24 @@ def restricted_problems(template: Mapping[str, Any], place: str) -> Iterator[str
             yield _line("pod_template.metadata.annotations", (str(key), value, "use runtime/default, or leave it out"))
     for problem in _pod(part(template, "spec")):
         yield _line(place, problem)
+
+
+def ssh_port_notes(job: TrainingJob) -> Iterator[str]:
+    """Yields a note if the ssh servers may not be able to listen on their port, because they do not run as root.
+
+    The first port that is available to all users is the sysctl `net.ipv4.ip_unprivileged_port_start` of the pod. The
+    pod can set this sysctl. Some container runtimes set it to 0.
+    """
+    if job.security != RESTRICTED or not isinstance(job.framework, MPI):
+        return
+    sysctls = rows(part(pod_spec(job.pod_template), "securityContext"), "sysctls")
+    lowered = any(sysctl.get("name") == _FIRST_PORT for sysctl in sysctls)
+    port = job.framework.ssh_port
+    if port < _PRIVILEGED_PORTS and not lowered:
+        yield (
+            f"framework.ssh_port: with security: {RESTRICTED} the ssh servers do not run as root and may not be able to"
+            f" listen on port {port}; give {_PRIVILEGED_PORTS} or above"
+        )
 
 
 def _line(place: str, problem: Problem) -> str:
@@ -127,7 +150,7 @@ def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _context(owner: Mapping[str, Any], name: str) -> Iterator[Problem]:
-    """The fields that a pod and a container both have."""
+    """Yields the problems of the fields that are common to the security contexts of pods and containers."""
     context = part(owner, name)
     if context.get("runAsNonRoot") is False:
         yield f"{name}.runAsNonRoot", False, _OMIT

@@ -1,4 +1,4 @@
-"""Syntax of names, labels and keys in Kubernetes.
+"""Checks the syntax of names, labels and keys in Kubernetes.
 
 Source: kubernetes v1.36 staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go.
 """
@@ -18,14 +18,18 @@ _SUBDOMAIN_LIMIT = 253
 
 
 def name_problem(field: str, name: str) -> str | None:
-    """Returns the problem of an object's name, which must be a DNS-1123 subdomain; None if it is valid."""
+    """Returns a problem if an object's name is not a DNS-1123 subdomain. Otherwise, returns None."""
     if len(name) > _SUBDOMAIN_LIMIT or not _SUBDOMAIN.fullmatch(name):
         return f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits, '-' and '.'"
     return None
 
 
 def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
-    """Yields the problems of labels; without `values` those of annotations, whose values may be any text."""
+    """Yields the problems of labels or annotations.
+
+    Args:
+        values: whether to check the values. The values of annotations can be any string.
+    """
     for key, value in labels.items():
         if not is_label_key(key):
             yield (
@@ -43,12 +47,12 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
 
 
 def is_config_key(key: str) -> bool:
-    """Whether an entry of a ConfigMap or Secret may have this key."""
+    """Returns whether an entry of a ConfigMap or Secret may have this key."""
     return len(key) <= _SUBDOMAIN_LIMIT and bool(_CONFIG_KEY.fullmatch(key)) and key != "." and not key.startswith("..")
 
 
 def is_label_key(key: str) -> bool:
-    """Whether a label or annotation may have this key: a name after an optional prefix."""
+    """Returns whether a label or annotation may have this key. A key consists of an optional prefix and a name."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _SUBDOMAIN_LIMIT):
         return False
@@ -56,7 +60,7 @@ def is_label_key(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Whether a label, a taint or a node selector may have this value."""
+    """Returns whether a label, a taint or a node selector may have this value."""
     return not value or (len(value) <= _LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(value)))
 
 

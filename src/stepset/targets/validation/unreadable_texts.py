@@ -1,4 +1,8 @@
-"""Texts that Kubeflow Trainer changes, or with which it would never create the JobSet of a TrainJob."""
+"""Detects strings that Kubeflow Trainer's controller cannot process correctly.
+
+The controller changes some characters. If a string contains certain other characters, the controller does not create
+the JobSet of the TrainJob.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,18 @@ from typing import Any
 
 from stepset.spec.job import TrainingJob
 
-# The controller stores the TrainingRuntime as YAML, and applies the JobSet as YAML. The YAML parser reads U+0085 as a
-# line break, which becomes a space. It rejects the other characters of this pattern; only the controller's log shows
-# the error (kubeflow/trainer v2.3.0 pkg/runtime/core/snapshot.go; go.yaml.in/yaml v2 readerc.go; tested). The pattern
-# omits control characters below U+0020: the controller encodes objects as JSON first, which escapes them.
+# Matches characters that the controller's YAML parser changes or rejects. The controller writes the TrainingRuntime and
+# the JobSet as YAML. The parser replaces U+0085 with a space. The parser rejects the other characters of this pattern,
+# and only the log of the controller contains the error (kubeflow/trainer v2.3.0 pkg/runtime/core/snapshot.go,
+# go.yaml.in/yaml v2 readerc.go, tested). Control characters below U+0020 are allowed, because the controller first
+# encodes the objects as JSON, in which these characters are escaped.
 _UNREADABLE = re.compile("[\x7f-\x9f\ufffe\uffff]")
 _NOT_IN_JOBSET = frozenset({"function", "code"})
 
 
 def unreadable_texts(job: TrainingJob) -> Iterator[str]:
-    """One line for each text of the job that Trainer's controller cannot read in a TrainJob or its runtime."""
-    for field, text in _texts({key: value for key, value in job.to_dict().items() if key not in _NOT_IN_JOBSET}, ""):
+    """Yields one line for each string of a job that Trainer's controller cannot process."""
+    for field, text in _texts(_shown(job.to_dict()), ""):
         if found := _UNREADABLE.search(text):
             yield (
                 f"{field}: contains the character U+{ord(found[0]):04X}, which Kubeflow Trainer cannot read; leave it"
@@ -26,8 +31,16 @@ def unreadable_texts(job: TrainingJob) -> Iterator[str]:
             )
 
 
+def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a job that are copied to the JobSet. `code` is included only if it is a volume."""
+    return {key: value for key, value in job.items() if key not in _NOT_IN_JOBSET or isinstance(value, Mapping)}
+
+
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Yields every text below a field, with its path; an entry of a list has its name or its index."""
+    """Yields every string in the value of a field, together with the path of the string.
+
+    The path contains the names of list entries. If an entry has no name, the path contains the index of the entry.
+    """
     if isinstance(value, str):
         yield field, value
     elif isinstance(value, Mapping):

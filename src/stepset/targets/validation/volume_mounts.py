@@ -1,24 +1,32 @@
-"""Problems of a job's mount paths: paths that stepset uses itself, and paths that cannot be mounted."""
+"""Detects mount paths of a job that are invalid, or that stepset itself uses, and a /dev/shm that is too large."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from typing import Any
 
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
+from stepset.spec.quantity import parse_quantity, read_quantity
+from stepset.spec.template import is_whole, node_container, pod_spec
+from stepset.targets.pods.volumes import SHARED_MEMORY
 from stepset.targets.validation.syntax import name_problem
+from stepset.unstructured import part, rows
 
 _ROOT = "/stepset"
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY_PATH = "/dev/shm"
 _SSH_CONFIG = "/etc/ssh/ssh_config"
 
 
 def mount_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
-    """One line for each problem."""
+    """Yields one line for each problem."""
+    claim = job.code_volume.claim if job.code_volume is not None else None
+    if claim is not None and (wrong := name_problem("code.claim", claim)):
+        yield wrong
     if plan.ssh is None and not job.storage:
         return
-    ours = {_SHARED_MEMORY: "reserved by stepset"}
+    ours = {_SHARED_MEMORY_PATH: "reserved by stepset"}
     ours |= {posixpath.dirname(file.path): f"the directory of {file.path}" for file in plan.files}
     if plan.ssh is not None:
         ours[_SSH_CONFIG] = "reserved by stepset"
@@ -47,3 +55,39 @@ def _place(field: str, given: str, ours: dict[str, str]) -> Iterator[str]:
         yield f"{field}: {path} is reserved by stepset; give another path"
     elif path in ours:
         yield f"{field}: {path} is {ours[path]}; give another path"
+
+
+def shared_memory_problems(job: TrainingJob) -> Iterator[str]:
+    """Yields a problem if the size of /dev/shm in `pod_template` is not a Kubernetes quantity."""
+    field, size = _shared_memory_size(job)
+    try:
+        read_quantity(size)
+    except ValueError as error:
+        yield f"{field}: {error}"
+
+
+def shared_memory_notes(job: TrainingJob) -> Iterator[str]:
+    """Yields a note if `pod_template` makes /dev/shm of the nodes larger than their memory, which Kubernetes allows.
+
+    The size in `pod_template` must be a Kubernetes quantity.
+    """
+    (field, size), memory = _shared_memory_size(job), job.node_resources().limits.get("memory")
+    if memory is not None and parse_quantity(read_quantity(size)) > parse_quantity(memory):
+        yield f"{field}: {size} is more than the memory {memory}, which includes /dev/shm"
+
+
+def _shared_memory_size(job: TrainingJob) -> tuple[str, Any]:
+    """Returns the path and the value of the size of /dev/shm in `pod_template`. The value is 0 if there is no size.
+
+    /dev/shm is the volume `dshm` of stepset, or another volume that the training container mounts there.
+    """
+    spec, mounts = pod_spec(job.pod_template), rows(node_container(job.pod_template), "volumeMounts")
+    paths = [(str(mount.get("name")), posixpath.normpath(str(mount.get("mountPath")))) for mount in mounts]
+    mounted = [name for name, path in paths if path == _SHARED_MEMORY_PATH]
+    name = mounted[-1] if mounted else SHARED_MEMORY
+    volume = next((volume for volume in rows(spec, "volumes") if volume.get("name") == name), {})
+    medium = "Memory" if name == SHARED_MEMORY else None
+    given = part(volume, "emptyDir")
+    field = f"pod_template{'.spec' if is_whole(job.pod_template) else ''}.volumes.{name}.emptyDir.sizeLimit"
+    in_memory = given.get("medium", medium) == "Memory"
+    return field, given["sizeLimit"] if in_memory and given.get("sizeLimit") is not None else 0

@@ -1,1 +1,4 @@
-"""The state of a run on Kubernetes, from its objects and its agents' lines; pure (docs/design/kubernetes.md)."""
+"""Determines the state of a run on Kubernetes from the Kubernetes objects and from the lines of the agents.
+
+The modules use no I/O and no clock (docs/design/kubernetes.md).
+"""

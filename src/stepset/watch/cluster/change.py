@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change to an object; `verb` is that of a watch event, and ADDED for the objects of the first list.
 
-    `object` has apiVersion and kind; for a deletion it is the last known state. `observed` is False if a deletion was
-    inferred from a new list that lacks the object: the object's state at its deletion is unknown.
+class Change(Struct, frozen=True):
+    """A change to an object.
+
+    Args:
+        verb: the type of the watch event. For the objects of the first list, it is ADDED.
+        object: the object with its apiVersion and kind. For a deletion, this is the last known state of the object.
+        observed: whether a watch has reported the change. The value is False if the object is missing in a new list.
+            Then the object was deleted, and the state of the object at that time is unknown.
     """
 
     verb: Literal["ADDED", "MODIFIED", "DELETED"]

@@ -1,29 +1,33 @@
-"""The cluster's events about a run: keeps the latest, and formats the relevant ones as one line each.
+"""Keeps the latest events of the cluster about a run, and formats each relevant event as one line.
 
-Some problems are reported only by events: pods rejected by a quota or a webhook, volumes that cannot be mounted.
+Some problems are reported only by events. For example, a quota or a webhook rejects a pod, or a volume cannot be
+mounted.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
 
 from stepset.unstructured import Fields, number, one_line, part, text, time_of
 
 SHOWN = 6
-"""The maximum number of events in a Failure."""
+"""The maximum number of events in a `Failure`."""
 
 _KEPT = 400
-# Reasons of events that explain a failure although they are not warnings.
+# The reasons of events that explain a failure although the events are not warnings.
 _RELEVANT = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
-# Reasons of events that accompany every failure, or only report another attempt.
+# The reasons of events that follow every failure, or that only report another attempt.
 _NOISE = frozenset(
     {
         "BackOff",
         "BackoffLimitExceeded",
         "FailedJobs",
         "FailedToRetrieveImagePullSecret",
+        "PodGroupPending",  # of Volcano, at each start of a gang
         "ReachedMaxRestarts",
         "Restarting",
         "Unhealthy",
@@ -36,22 +40,32 @@ REFUSED = (
     "HeadlessServiceCreationFailed",
     "PVCCreationFailed",
 )
-"""Reasons of events about objects that a controller failed to create."""
+"""The reasons of events about objects that a controller failed to create."""
+MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+"""The reasons of events about volumes that a pod waits for."""
+SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
+"""The reasons of events about the network and the containers that a pod waits for."""
+# An API server's error as Go prints its structure, whole or cut off (volcano v1.10 pkg/controllers/job/
+# job_controller_actions.go). The group is the message, without the structure around it.
+_DUMP = re.compile(
+    r'&errors\.StatusError\{.{0,400}?Message:"((?:[^"\\]|\\.)*+)'
+    r'(?:", Reason:"\w*+", Details:[^{}]{0,100}\}{0,2})?'
+)
+_DUMP_LIMIT = 4096  # characters of a message in which structures are searched
 _NAMES = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27,}\b|\b[0-9a-f]{40,64}\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """An event about an object. Times are seconds since the epoch."""
 
-    uid: str  # of the event
-    kind: str  # of the object that it is about
-    name: str  # of that object
-    about: str  # uid of that object
+    uid: str  # the uid of the event
+    kind: str  # the kind of the object that the event is about
+    name: str  # the name of that object
+    about: str  # the uid of that object
     reason: str
     message: str
-    warning: bool  # type Warning, not Normal
-    count: int  # how often it happened
+    warning: bool  # whether the type is Warning instead of Normal
+    count: int  # how often the event happened
     first: float
     last: float
 
@@ -68,7 +82,7 @@ def read_event(data: Fields) -> Event:
         name=text(about, "name"),
         about=text(about, "uid"),
         reason=text(data, "reason"),
-        message=one_line(text(data, "message") or text(data, "note"), 500),
+        message=one_line(_without_dumps(text(data, "message") or text(data, "note")), 500),
         warning=text(data, "type") == "Warning",
         count=number(series, "count") or number(data, "count") or 1,
         first=first,
@@ -83,7 +97,7 @@ class Events:
         self._by_uid: dict[str, Event] = {}
 
     def add(self, event: Event) -> bool:
-        """Adds an event; returns whether it is new or changed."""
+        """Adds an event. Returns whether the event is new or has changed."""
         if self._by_uid.get(event.uid) == event:
             return False
         self._by_uid[event.uid] = event
@@ -94,29 +108,54 @@ class Events:
 
     @property
     def latest(self) -> float:
-        """The time of the last event, in seconds since the epoch; 0 without events."""
+        """The time of the latest event, in seconds since the epoch, or 0 if there are no events."""
         return max((each.last for each in self._by_uid.values()), default=0.0)
 
     def of(self, reasons: Iterable[str]) -> list[Event]:
-        """The events with one of these reasons, the latest last."""
+        """Returns the events with one of these reasons. The latest event is last."""
         wanted = frozenset(reasons)
         return sorted((each for each in self._by_uid.values() if each.reason in wanted), key=lambda each: each.last)
 
-    def relevant_lines(self, since: float, until: float, created: float = 0.0) -> tuple[str, ...]:
-        """The latest relevant events between two times (seconds since the epoch), one line each, the newest last.
+    def about(self, kind: str) -> list[Event]:
+        """Returns the events about objects of this kind. The latest event is last."""
+        return sorted((each for each in self._by_uid.values() if each.kind == kind), key=lambda each: each.last)
 
-        Equal events share a line, with their count. Failed creations before `created`, the time when the last pod was
-        created, are omitted: a retry has succeeded.
+    def relevant_lines(
+        self, since: float, until: float, created: float, started: Mapping[str, float]
+    ) -> tuple[str, ...]:
+        """Returns the latest relevant events between two times, as lines of text. The newest event is last.
+
+        Events with the same reason and the same message share one line. The line states how often these events
+        occurred. Failed creations before `created` are omitted, because a later creation has succeeded. Failed
+        mounts of a pod before its start are omitted for the same reason.
+
+        Args:
+            since, until: the two times, in seconds since the epoch.
+            created: the time at which the last pod was created, or 0 if there are no pods.
+            started: a mapping from the uid of each pod whose command has started to the time of the start.
         """
         groups: dict[tuple[str, str], list[Event]] = {}
         for each in self._by_uid.values():
-            noise = each.reason in _NOISE or "FailurePolicy" in each.reason
+            waits = each.reason == "Unschedulable" and each.kind == "PodGroup"  # of Volcano, at each start of a gang
+            noise = each.reason in _NOISE or "FailurePolicy" in each.reason or waits
             matters = (each.warning or each.reason in _RELEVANT) and not noise
-            outdated = each.reason in REFUSED and each.last < created + 1.0
+            done_at = -math.inf
+            if each.reason in REFUSED and created:
+                done_at = created
+            elif each.reason in (*MOUNT, *SANDBOX):
+                done_at = started.get(each.about, -math.inf)
+            outdated = each.last < done_at + 1.0  # times are whole seconds
             if matters and not outdated and each.last >= since and each.first <= until:
                 groups.setdefault((each.reason, _NAMES.sub("", each.message)), []).append(each)
         latest = sorted(groups.values(), key=lambda group: max(each.last for each in group))[-SHOWN:]
         return tuple(_line(group) for group in latest)
+
+
+def _without_dumps(message: str) -> str:
+    """Replaces each error of the API server that Go has printed as a structure by its message."""
+    if "&errors.StatusError{" not in message:
+        return message
+    return _DUMP.sub(lambda found: found[1].replace('\\"', '"'), message[:_DUMP_LIMIT])
 
 
 def _line(group: list[Event]) -> str:

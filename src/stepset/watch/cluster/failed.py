@@ -1,40 +1,69 @@
-"""Why a run failed, and why it was restarted.
+"""Determines why a run failed, and why it was restarted.
 
-The cause is read from the pods; if no pod is left, from the messages of controllers, which have fewer details.
+The cause is read from the pods. If the failed pods no longer exist, the cause is read from the messages of controllers
+and from events. For some failures, these messages and events state the kind of the failure
+(targets/kinds/failure_policy.py). For all other failures, the cause is unknown.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
 
 from stepset.run_status import Failure, FailureKind
+from stepset.targets.metadata import GROUP
 from stepset.unstructured import to_number
+from stepset.watch.advice import ADVICE, GONE_ADVICE, GONE_USER_ERROR_ADVICE, make_failure
+from stepset.watch.cluster.events import Event
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.pods import Pod, read_pod
 from stepset.watch.cluster.reports import Reports
-from stepset.watch.cluster.terminations import DEADLINE_EXCEEDED, DELETED, observations, rank_placement
+from stepset.watch.cluster.terminations import AGENT_CODES, DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import Observation, diagnose, kind_of, make_failure
+from stepset.watch.diagnose import Observation, diagnose, kind_of
 from stepset.watch.present.sentences import restart_sentence
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
-"""Seconds before and after a failure from which events are shown."""
+"""An event is shown only if it occurred at most _EVENTS_BEFORE seconds before, or at most _EVENTS_AFTER seconds after,
+the failure."""
 _RESTARTS_SHOWN = 3
-"""Number of restarts of single pods that are reported."""
+"""The maximum number of restarts of single pods that are reported."""
 
 _FAILED_WITH = re.compile(r"for pod \S{1,253}?/(\S{1,253}) failed with exit code (\d{1,9})")
 _DISRUPTED = re.compile(r"[Pp]od \S{1,253}?/(\S{1,253}) has condition DisruptionTarget")
+
+# Events about the Jobs and pods of earlier attempts (kubernetes v1.36 pkg/controller/job, pkg/scheduler, pkg/kubelet).
+_JOB_FAILED = ("PodFailurePolicy", "BackoffLimitExceeded")
+_FIRST_FAILED = re.compile(r"\(first failed job: (\S{1,253})\)")  # jobset v0.12.0 pkg/controllers/failure_policy.go
+_ASSIGNED = re.compile(r"Successfully assigned \S{1,253} to (\S{1,253})")
+_DISRUPTIONS = {
+    "Preempted": "PreemptionByScheduler",
+    "Evicted": "TerminationByKubelet",
+    "TaintManagerEviction": "DeletionByTaintManager",
+    "NodeNotReady": "DeletionByTaintManager",
+}
+_NO_EVENT = "most likely an eviction, for example to drain its node; no event states the cause"
+_UNREAD = "an eviction, a preemption or the drain of its node"
+_TERMINATED = 128 + 15
+_NO_OUTPUT = "its exit code and its output no longer exist; it may also have been deleted"
 
 
 def failure_of(
     objects: RunObjects, workload: Workload, reports: Reports, seen: Sequence[Observation], at: float | None
 ) -> Failure:
-    """Why a run failed; call this only if its controller, or a StatefulSet's pods, report a failure.
+    """Returns why a run failed. The caller must know that the run failed.
 
-    `seen` are the ends of the current pods; `at` is the time of the failure in seconds since the epoch.
+    The controller reports the failure of a run. For a StatefulSet, the pods report the failure.
+
+    Args:
+        seen: the observations of the current pods.
+        at: the time of the failure, in seconds since the epoch.
     """
     restarts = objects.attempt
     failure = (
@@ -44,31 +73,37 @@ def failure_of(
         or _from_messages(objects, workload, restarts)
     )
     until = at if at is not None else objects.events.latest
-    lines = objects.events.relevant_lines(until - _EVENTS_BEFORE, until + _EVENTS_AFTER, last_created(objects.pods))
+    earlier = [pod for attempt in objects.earlier_attempts for pod in objects.earlier(attempt)]
+    pods = (*earlier, *objects.predecessors(), *objects.every_pod())
+    started = {pod.uid: pod.started for pod in pods if pod.started is not None}
+    lines = objects.events.relevant_lines(
+        until - _EVENTS_BEFORE, until + _EVENTS_AFTER, last_created(objects.pods), started
+    )
     return replace(failure, events=tuple(line for line in lines if not (failure.error and failure.error in line)))
 
 
 def cancelled(objects: RunObjects, workload: Workload) -> Failure:
-    """The failure of a run whose workload was deleted before its end."""
+    """Returns the failure of a run whose workload was deleted before the run had finished."""
     text = f"the run was cancelled: its {workload.kind} was deleted."
     return make_failure(FailureKind.CANCELLED, text, restarts=objects.attempt)
 
 
 def lost(objects: RunObjects, workload: Workload | None) -> Failure:
-    """The failure of a run whose workload no longer exists and whose end is unknown."""
+    """Returns the failure of a run whose workload no longer exists and whose result is unknown."""
     what = f"the {workload.kind} of run {objects.name}" if workload is not None else f"run {objects.name}"
     text = f"{what} no longer exists, and its end was not observed."
     return make_failure(FailureKind.LOST, text, restarts=objects.attempt)
 
 
 def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> list[Observation]:
-    """A failure of the run as a whole: its deadline has passed."""
+    """Returns an observation of the run as a whole if its deadline has passed."""
     reasons = [workload.reason, *(job.reason for job in objects.jobs)]
-    # The event may arrive before the change of the object.
+    # The event may arrive before the changed object.
     reasons += [event.reason for event in objects.events.of([DEADLINE_EXCEEDED])]
     if DEADLINE_EXCEEDED not in [*reasons, *(pod.reason for pod in objects.pods)]:
         return []
-    # Imported here because it imports pydantic, which takes longer than all of `stepset list`.
+    # Imported here, because the module imports pydantic. The import of pydantic takes longer than the whole command
+    # `stepset list`.
     from stepset.spec.quantity import format_duration
 
     limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
@@ -79,9 +114,15 @@ def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> li
 def _of_pods(
     pods: Sequence[Pod], objects: RunObjects, reports: Reports, restarts: int, *, present: bool
 ) -> Failure | None:
-    """Diagnoses the ends of some pods. If none failed by itself, the cause is the pod that was deleted first."""
+    """Diagnoses the failures of some pods. If no pod failed, the cause is the pod that was deleted first.
+
+    If a pod of the current attempt no longer exists, it may have failed before the other pods were deleted. In this
+    case, no deleted pod is reported as the cause.
+    """
     placement = rank_placement(objects.workload, pods, reports)
-    for blame_deleted in (False, True):
+    planned = sum(objects.workload.groups.values()) if present and objects.workload is not None else 0
+    complete = len({(pod.group, pod.job, pod.index) for pod in pods}) >= planned
+    for blame_deleted in (False, True) if complete else (False,):
         seen = observations(pods, objects, reports, placement, present=present, blame_deleted=blame_deleted)
         failure = diagnose(seen, restarts=restarts)
         if failure is not None:
@@ -90,45 +131,136 @@ def _of_pods(
 
 
 def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Failure:
-    """The failure in the messages of controllers, if no pod is left."""
-    words = [job.message for job in objects.jobs if job.ended == "Failed" and job.message] + [workload.message]
+    """Returns the failure that the messages of controllers report. Used if the failed pods no longer exist."""
+    failed = sorted((job for job in objects.jobs if job.ended == "Failed"), key=lambda job: job.at or math.inf)
+    words = [*(job.message for job in failed), workload.message]
     text = next((each for each in words if each), workload.reason or "no reason is reported")
-    pod, code = "", None
-    # A Job keeps pods that fail by themselves. These pods no longer exist, so something deleted them.
-    kind = FailureKind.INFRASTRUCTURE
+    gone = f"{workload.kind} {workload.name} failed, and its failed pods no longer exist"
     if found := _FAILED_WITH.search(text):
         pod, code = found.group(1), to_number(found.group(2))
-        kind = kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
-    elif found := _DISRUPTED.search(text):
-        pod = found.group(1)
-    message = f"{workload.kind} {workload.name} failed, and its pods no longer exist: {text}"
-    return make_failure(kind, message, pod=pod, exit_code=code, restarts=restarts)
+        # Only Jobs whose pods have an agent have rules for the agent's exit codes.
+        kind = AGENT_CODES.get(code or 0) or kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
+        advice = GONE_USER_ERROR_ADVICE if kind is FailureKind.USER_ERROR else ADVICE[kind]
+        return make_failure(kind, f"{gone}: {text}", pod=pod, exit_code=code, restarts=restarts, advice=advice)
+    if found := _DISRUPTED.search(text):
+        kind = FailureKind.INFRASTRUCTURE
+        return make_failure(kind, f"{gone}: {text}", pod=found.group(1), restarts=restarts)
+    # Either the training code had an error, or a running pod was deleted. The Job reports both cases in the same way.
+    message = f"{gone}; the cause is unknown, and the controller reports: {text}"
+    return make_failure(FailureKind.LOST, message, restarts=restarts, advice=GONE_ADVICE)
 
 
 def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
-    """Why earlier attempts ended and single pods were restarted, as far as known."""
-    notes = []
+    """Returns notes about the known causes of restarts of the run and of individual pods.
+
+    The causes are failures of earlier attempts, failures of individual pods, and evictions by Kueue.
+    """
+    causes = {}
     for attempt in objects.earlier_attempts:
         failure = _of_pods(objects.earlier(attempt), objects, reports, attempt, present=False)
         if failure is not None:
-            notes.append(restart_sentence(attempt + 1, failure.message))
+            causes[attempt + 1] = failure.message
+    if objects.attempt and objects.attempt not in causes and (cause := _from_events(objects, reports)):
+        causes[objects.attempt] = cause
+    notes = [restart_sentence(attempt, cause) for attempt, cause in causes.items()]
+    evictions = (each.evicted_before for each in objects.kueue_workloads if each.admitted)
+    notes += [restart_sentence(0, f"Kueue had evicted the run: {why}") for why in evictions if why]
     restarted = objects.predecessors()
     restarted += [_before_restart(pod) for pod in objects.pods if pod.before is not None and not pod.end]
     failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in restarted[-_RESTARTS_SHOWN:]]
     return notes + [restart_sentence(0, failure.message) for failure in failures if failure is not None]
 
 
+def failed_job(objects: RunObjects) -> Event | None:
+    """Returns the event about the Job whose failure caused the last restart of the gang, or None if none is found."""
+    current = {job.uid for job in objects.jobs}
+    events = [*objects.events.of(_JOB_FAILED), *objects.events_of_former()]
+    failed = [
+        each for each in events if each.reason in _JOB_FAILED and each.about not in current and _group_of(each, objects)
+    ]
+    causes = [found[1] for each in objects.events.about("JobSet") if (found := _FIRST_FAILED.search(each.message))]
+    first = [each for each in failed if causes and each.name == causes[-1]]
+    return max(first or failed, key=lambda each: each.last, default=None)
+
+
+def failed_pod(objects: RunObjects, job: Event) -> str:
+    """Returns the name of the pod whose failure caused the event `job`, or "" if the pod is unknown.
+
+    If the event does not contain the name, the controller may have deleted all pods of the Job except one. Then the
+    remaining pod is the failed pod.
+    """
+    if found := _DISRUPTED.search(job.message) or _FAILED_WITH.search(job.message):
+        return found[1]
+    events = [each for each in (*objects.events.about("Job"), *objects.events_of_former()) if each.about == job.about]
+    created, deleted = (
+        {each.message.rpartition(": ")[2] for each in events if each.reason == reason}
+        for reason in ("SuccessfulCreate", "SuccessfulDelete")
+    )
+    planned = objects.workload.groups.get(_group_of(job, objects)) if objects.workload is not None else None
+    complete, failed = len(created) == planned, created - deleted
+    return failed.pop() if complete and len(failed) == 1 else ""
+
+
+def _group_of(job: Event, objects: RunObjects) -> str:
+    """Returns the group of the Job that an event is about, or "" if the run has no Job of this name."""
+    workload, (prefix, _, index) = objects.workload, job.name.rpartition("-")
+    group = prefix.removeprefix(f"{objects.name}-")
+    known = workload is not None and to_number(index, -1) in range(workload.replicas.get(group, 0))
+    return group if known and job.kind == "Job" else ""
+
+
+def _from_events(objects: RunObjects, reports: Reports) -> str:
+    """Returns the cause of the gang's last restart, as reported by the events.
+
+    Returns "" if no event reports a cause.
+    """
+    job = failed_job(objects)
+    if job is None:
+        return ""
+    name = failed_pod(objects, job)
+    if not name:
+        return f"a pod of Job {job.name} failed or was deleted, and it no longer exists"
+    failure = _of_pods([_pod_from_events(name, job, objects)], objects, reports, objects.attempt, present=False)
+    return failure.message if failure is not None else ""
+
+
+def _pod_from_events(name: str, job: Event, objects: RunObjects) -> Pod:
+    """Returns a `Pod` for a pod that no longer exists. Its fields contain what the events report."""
+    events = [each for each in (*objects.events.about("Pod"), *objects.events_of_former()) if each.name == name]
+    by_reason = {each.reason: each for each in sorted(events, key=lambda each: each.last)}
+    assigned = _ASSIGNED.match(by_reason["Scheduled"].message) if "Scheduled" in by_reason else None
+    status: dict[str, Any] = {"phase": "Failed"}
+    if _DISRUPTED.search(job.message):
+        known = next((old for old in _DISRUPTIONS if old in by_reason), "")
+        message = by_reason[known].message if known else _NO_EVENT if assigned else _UNREAD
+        reason = _DISRUPTIONS.get(known, "")
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]
+        code = None if "NodeNotReady" in by_reason else _TERMINATED
+    elif found := _FAILED_WITH.search(job.message):
+        code = to_number(found[2])
+    else:
+        code, status["message"] = None, _NO_OUTPUT
+    if code is not None:
+        status["containerStatuses"] = [{"state": {"terminated": {"exitCode": code}}}]
+    labels = {GROUP: _group_of(job, objects), "batch.kubernetes.io/job-completion-index": name.split("-")[-2:][0]}
+    spec = {"nodeName": assigned[1]} if assigned else {}
+    return read_pod({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}, deleted=True)
+
+
 def _before_restart(pod: Pod) -> Pod:
-    """The state of a pod before its command was restarted."""
-    return replace(pod, end=pod.before, running=False, deletion_requested=None, disruption=None, reason="")
+    """Returns the state of a pod before its command was restarted."""
+    return structs.replace(pod, end=pod.before, running=False, deletion_requested=None, disruption=None, reason="")
 
 
 def stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation]) -> list[str]:
-    """A note about a failure while the rest of the gang is still being stopped, which may take a minute."""
+    """Returns a note about the failure if other pods of the gang are still being stopped. Otherwise returns [].
+
+    The stop may take a minute.
+    """
     if workload.elastic or workload.kind == "StatefulSet" or all(pod.over for pod in pods):
         return []
     if not any((pod.over and not pod.succeeded) or pod.disruption for pod in pods):
-        return []  # the launcher may restart a rank that failed in a running pod
-    # The deletion of a pod may be observed before its reason.
+        return []  # a rank failed in a pod that still runs, and the launcher may restart the rank
+    # A pod's deletion may be observed before the reason of the deletion.
     failure = diagnose(o for o in seen if o.how != DELETED)
     return [f"{failure.message.rstrip('.')}; the other pods are being stopped"] if failure is not None else []

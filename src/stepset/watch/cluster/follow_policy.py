@@ -1,4 +1,4 @@
-"""Decides what the follower of a run does: wait, delete the pods of lost nodes, or give up. Pure."""
+"""Decides whether the follower of a run waits, deletes the pods of lost nodes, or gives up. Contains only pure code."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from dataclasses import dataclass, replace
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.advice import hang_advice, make_failure
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.trouble import OVERDUE, LostPod, lost_pods, trouble_of
-from stepset.watch.diagnose import make_failure
+from stepset.watch.cluster.trouble import NO_FIX, OVERDUE, LostPod, lost_pods, trouble_of
+from stepset.watch.silence import printed_earlier, silence
 
 TERMINATING = "the run is being deleted; its pods have time to end"
 QUIET = "if the run hangs, `py-spy dump` in its pods shows where; set a deadline to end such runs"
 
 UNREACHABLE_AFTER = 10.0
-"""Seconds without an answer from the server after which a note reports this."""
+"""The number of seconds without an answer from the server after which a note reports the outage."""
 
 ANSWERED_FOR = 15.0
-"""Seconds for which the server must have answered before the note is removed."""
+"""The number of seconds for which the server must have answered before the note is removed."""
 
 PODS_DELETED_WITHIN = 15.0
-"""Seconds to wait for the deletion of a deleted run's pods; orphaned pods are never deleted."""
+"""The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
 
 
 class OutageNote:
-    """The note on a server that does not answer.
+    """A note which states that a server does not answer.
 
-    A server that restarts answers some requests before it answers all. The note therefore remains until the server has
-    answered for ANSWERED_FOR seconds, so that one outage is reported once.
+    While a server restarts, it answers some requests before it answers all requests. Therefore the note remains until
+    the server has answered for ANSWERED_FOR seconds. Otherwise one outage would be reported several times.
     """
 
     def __init__(self, server: str) -> None:
@@ -35,11 +36,11 @@ class OutageNote:
         self._until = float("-inf")
 
     def notes(self, silent: float, clock: float) -> tuple[str, ...]:
-        """Returns the note, or nothing.
+        """Returns the note, or an empty tuple.
 
         Args:
-            silent: the seconds for which the server has not answered; 0 while it does.
-            clock: the time in seconds of a monotonic clock.
+            silent: the number of seconds for which the server has not answered. 0 while the server answers.
+            clock: the time of a monotonic clock, in seconds.
         """
         if silent > UNREACHABLE_AFTER:
             self._until = clock + ANSWERED_FOR
@@ -48,15 +49,19 @@ class OutageNote:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long a run may be unable to start before the follower gives up.
+    """How long a run may need to start before the follower gives up.
 
     Args:
-        admission: seconds that the run may wait in a queue; None: no limit.
-        startup: seconds from admission, or from a restart, until all pods run; None: no limit.
-        fail_early: whether a problem that does not resolve itself ends the wait early (`Trouble.wait_limit`). A problem
-            in the pods themselves ends the wait at once. A problem that a user can fix ends it after some time, and
-            only if there is a `startup` limit. False for callers that only read.
-        quiet: seconds without output from a running run after which a note reports this; None: never.
+        admission: the number of seconds that the run may wait in a queue. None means no limit.
+        startup: the number of seconds after which all pods must run. The time starts at the admission and at each
+            restart. None means no limit. This limit also applies to a run that names a queue, if Kueue creates no
+            Workload for the run. If `startup` is None, the limit `admission` applies to such a run.
+        fail_early: whether the follower gives up before these limits if a problem cannot resolve itself
+            (`Trouble.wait_limit`). If the problem is in the pods themselves, the follower gives up after
+            `trouble.NO_FIX` seconds. If a user can fix the problem and there is a `startup` limit, the follower gives
+            up after `trouble.FIX_BY_USER` seconds. Callers that only read a run use False.
+        quiet: the number of seconds without output after which a note reports that a running run prints nothing. None
+            means never.
     """
 
     admission: float | None = None
@@ -70,17 +75,29 @@ READ_ONLY = Timeouts(None, None, fail_early=False)
 
 
 class FollowPolicy:
-    """Decides about one run. `gave_up` is True once the follower should stop waiting for the end of the run.
+    """Decides what the follower of one run does.
 
-    `now` is in seconds since the epoch, `clock` in seconds of a monotonic clock; `silent` is the number of seconds for
-    which the server has not answered.
+    Many methods have these parameters:
+
+    - `now`: the current time, in seconds since the epoch.
+    - `clock`: the time of a monotonic clock, in seconds.
+    - `silent`: the number of seconds for which the server has not answered.
+
+    Args:
+        timeouts: the time limits of the run.
+        sources: the sources whose lines the follower reads. None means all sources.
+
+    Attributes:
+        gave_up: whether the follower must stop waiting for the run.
     """
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
         self.gave_up = False
-        self._timeouts = timeouts
+        self._timeouts, self._sources = timeouts, sources
+        self._silence = ""
         self._waited_for, self._since = "", 0.0
-        self._permanent_for, self._permanent_since = "", 0.0
+        self._permanent_for: tuple[str, FailureKind, float] | None = None
+        self._permanent_since = 0.0
         self._last_output: float | None = None
         self._deleted_since: float | None = None
         self._released: set[str] = set()
@@ -92,24 +109,49 @@ class FollowPolicy:
     def status_to_report(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
     ) -> RunStatus:
-        """Returns the status to report; `before` is the one that was reported last.
+        """Returns the status to report. `before` is the status that was reported last.
 
-        After the policy has given up, it is a failed one. While the pods of a deleted run end, it is `before` with the
-        current notes and progress.
+        If the policy has given up, the returned status is Failed. While the pods of a deleted run are stopping, the
+        returned status is `before` with the current notes and progress.
         """
+        if not (status.phase.final or _is_stopped(objects)):
+            known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
+            self._silence = silence(self._read(status), now) if known else ""
         if status.phase.final and self._terminating(objects, now):
-            # Its ranks may be saving their state; the run is over when they have ended.
+            # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
         if silent > UNREACHABLE_AFTER:
-            # The state is outdated: restart the time limits.
+            # The state is outdated, so the time limits start again.
             self._since = self._permanent_since = self._last_output = clock
             return status
         if status.phase.final:
             return status
         return self._quiet(self._given_up(status, objects, now, clock), clock)
 
+    def explained(self, status: RunStatus) -> RunStatus:
+        """Returns the status with a more detailed failure if the run exceeded its deadline.
+
+        The message of the failure then also states what was known about the ranks before the deadline (`silence`).
+        """
+        failure = status.failure
+        if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or not self._silence:
+            return status
+        message = f"{failure.message.rstrip('.')}; {self._silence}."
+        return status.with_(failure=replace(failure, message=message, advice=hang_advice(torch=None)))
+
+    def _read(self, status: RunStatus) -> RunStatus:
+        """Returns the status with only the rows of ranks whose lines the follower reads.
+
+        The other rows are omitted, because the follower does not know when the other ranks printed their last lines.
+        """
+        sources = self._sources
+        return status.with_(ranks=tuple(row for row in status.ranks if sources is None or row.source in sources))
+
     def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
-        """The pods of lost nodes that the follower must force-delete, except those that `released` has recorded."""
+        """Returns the pods of lost nodes that the follower must force-delete.
+
+        Pods for which `released` was called are omitted.
+        """
         if silent > UNREACHABLE_AFTER:
             return []
         return [pod for pod in lost_pods(objects, now) if pod.release and pod.uid not in self._released]
@@ -119,14 +161,14 @@ class FollowPolicy:
         self._released.add(pod.uid)
 
     def _terminating(self, objects: RunObjects, now: float) -> bool:
-        """Whether pods of a deleted run are within their grace period, and may still print."""
+        """Returns whether pods of a deleted run are within their grace period and may still print."""
         workload, absence = objects.workload, objects.absence
         if workload is None or workload.ended or absence == "missing":
             return False
         if not absence:
             return workload.deletion_requested is not None
         self._deleted_since = self._deleted_since or now
-        # Background deletion removes the workload first, and its pods a moment later unless they are orphaned.
+        # Background deletion deletes the workload first, and its pods a moment later. Orphaned pods are not deleted.
         left = [pod for pod in objects.pods if not pod.over]
         return any(now < (pod.due + OVERDUE if pod.due else self._deleted_since + PODS_DELETED_WITHIN) for pod in left)
 
@@ -136,12 +178,20 @@ class FollowPolicy:
             self._last_output = clock
         if self._timeouts.quiet is None or clock - self._last_output < self._timeouts.quiet:
             return status
-        note = f"no rank has printed a line for {self._timeouts.quiet:.0f} s; {QUIET}"
+        words = (
+            f"no rank has printed a line for {self._timeouts.quiet:.0f} s",
+            printed_earlier(self._read(status)),
+            QUIET,
+        )
+        note = "; ".join(filter(None, words))
         return status.with_(notes=(*status.notes, note))
 
     def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
-        """The status; after the time limit, a failed one with the current trouble as failure."""
-        queued = status.reason == "Queued"
+        """Returns the status. If the follower gives up, returns a status with the phase Failed.
+
+        The failure in this status describes the current trouble.
+        """
+        queued = status.reason == "Queued" and (self._timeouts.startup is None or not _without_queue(objects))
         stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
         allowed = self._timeouts.admission if queued else self._timeouts.startup
         what = "Queued" if queued else f"start {status.attempt}" if stuck else ""
@@ -151,33 +201,45 @@ class FollowPolicy:
             return status
         if allowed is not None and clock - self._since >= allowed:
             spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all pods running'}"
-        elif not (spent := "" if queued else self._permanent_problem(what, objects, now, clock)):
+        elif not (spent := self._permanent_problem(what, objects, now, clock)):
             return status
         self.gave_up = True
         failure = _failure(status, spent)
         return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None, waiting=None)
 
     def _permanent_problem(self, what: str, objects: RunObjects, now: float, clock: float) -> str:
-        """Why waiting longer cannot help; empty while it may."""
+        """Returns why the run cannot start even if the caller waits longer. Returns "" if the run may still start."""
         workload = objects.workload
         if not self._timeouts.fail_early or workload is None:
             return ""
         trouble = trouble_of(objects, workload, objects.pods, now)
         if trouble is None or trouble.wait_limit is None:
-            self._permanent_for = ""
+            self._permanent_for = None
             return ""
-        if what != self._permanent_for:
-            self._permanent_for, self._permanent_since = what, clock
         limit = trouble.wait_limit
-        if clock - self._permanent_since < limit or (limit and self._timeouts.startup is None):
+        problem = (what, trouble.failure.kind, limit)
+        if problem != self._permanent_for:
+            self._permanent_for, self._permanent_since = problem, clock
+        fixable = limit > NO_FIX
+        if clock - self._permanent_since < limit or (fixable and self._timeouts.startup is None):
             return ""
-        if not limit:
+        if not fixable:
             return "waiting cannot resolve this"
         return f"gave up after {limit:.0f} s in which the problem was not fixed"
 
 
+def _without_queue(objects: RunObjects) -> bool:
+    """Returns whether Kueue has created no Workload for a run. Such a run does not wait in a queue."""
+    return objects.unqueued is not None and objects.unqueued.confirmed and not objects.kueue_workloads
+
+
+def _is_stopped(objects: RunObjects) -> bool:
+    """Returns whether a pod has failed or is being deleted. Ranks may print lines while they are being stopped."""
+    return any((pod.over and not pod.succeeded) or pod.deletion_requested is not None for pod in objects.pods)
+
+
 def _failure(status: RunStatus, spent: str) -> Failure:
-    """The failure of a run that was given up."""
+    """Returns the failure of a run for which the follower has stopped waiting."""
     if status.trouble is not None:
         message = f"{status.trouble.message.rstrip('.')}; {spent}"
         return replace(status.trouble, message=message, restarts=status.attempt)

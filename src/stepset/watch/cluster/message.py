@@ -1,7 +1,7 @@
-"""A container's termination message: the agent's verdict, rank 0's result, or the last lines of the log.
+"""Parses the termination message of a container.
 
-Without a verdict the kubelet writes the end of the container's log there (terminationMessagePolicy:
-FallbackToLogsOnError).
+The agent writes its verdict or the result of rank 0 to this message. If the agent writes nothing, the kubelet uses the
+last lines of the container's log as the message (terminationMessagePolicy: FallbackToLogsOnError).
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any
 from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import read_events
 from stepset.watch.bounded_json import parse_json
-from stepset.watch.diagnose import TAIL
+from stepset.watch.diagnose import KEPT_LINES
 from stepset.watch.lines import Joiner, Splitter
 from stepset.watch.redacted_lines import RedactedLines
 
 
 @dataclass(frozen=True, slots=True)
 class TerminationMessage:
-    """The content of a termination message. `events` and `tails` are set if the message is the end of a log."""
+    """The content of a termination message. `events` and `tails` are set if the message consists of log lines."""
 
     failed: Mapping[str, Any] | None = None  # the agent's verdict on a failure (docs/design/agent.md)
     events: tuple[Mapping[str, Any], ...] = ()  # the agent's events
-    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # source, if known -> its last lines
-    result: tuple[Any, ...] = ()  # rank 0's result, in a tuple because it may be None
+    tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # source ("" if unknown) -> its last lines
+    result: tuple[Any, ...] = ()  # the result of rank 0, in a tuple because the result may be None
 
 
 NO_MESSAGE = TerminationMessage()
 
 
 def read_termination_message(message: str, exit_code: int, agent: bool) -> TerminationMessage:
-    """Parses a termination message; without the agent it contains neither a verdict nor a result."""
+    """Parses a termination message. If `agent` is False, the message contains neither a verdict nor a result."""
     if not message:
         return NO_MESSAGE
     if agent:
@@ -62,5 +62,5 @@ def _end_of_log(message: str) -> TerminationMessage:
         redacted.see(read)
         for source, text in Joiner().join(batch.lines):
             tails.setdefault(source, []).append(redacted.shown(source, text))
-    last_lines = {source: tuple(lines[-TAIL:]) for source, lines in tails.items()}
+    last_lines = {source: tuple(lines[-KEPT_LINES:]) for source, lines in tails.items()}
     return TerminationMessage(events=tuple(events), tails=last_lines)

@@ -1,8 +1,9 @@
-"""Decides which objects belong to a workload, for lists, watches, log readers and adoption.
+"""Decides which objects belong to a workload.
 
-An object belongs to its controller, the owner with `controller: true`, by uid. Labels and annotations never count: the
-creator of a pod chooses them. The creator also chooses the owners, so an object alone does not prove that its run has
-ended: the status of the object's controller must agree (docs/design/following.md, Forged objects).
+An object belongs to its controller. The controller is the owner with `controller: true`. stepset identifies the
+controller by its uid. Labels and annotations are not used, because the creator of a pod chooses its labels and
+annotations. The creator also chooses the owners. Therefore a pod alone does not prove that its run has finished. The
+status of the pod's controller must agree (docs/design/following.md, Forged objects).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from stepset.watch.cluster.change import Change
 
 
 class UnreadableObjectError(ValueError):
-    """An object of a run has a value without which it cannot be used."""
+    """A value of an object is invalid or missing, and the object cannot be used without this value."""
 
 
 class Owner(NamedTuple):
@@ -31,7 +32,10 @@ _NONE = Owner()
 
 
 def controller_of(data: Fields) -> Owner:
-    """Returns the controller of an object; without one, or with several, an Owner with empty fields."""
+    """Returns the controller of an object.
+
+    If the object has no controller or several controllers, all fields of the returned Owner are empty.
+    """
     found = [row for row in rows(part(data, "metadata"), "ownerReferences") if row.get("controller") is True]
     if len(found) != 1:
         return _NONE
@@ -39,32 +43,35 @@ def controller_of(data: Fields) -> Owner:
 
 
 def is_run(data: Fields) -> bool:
-    """Whether an object is the workload of a run: it has the run's label, and no controller."""
+    """Returns whether an object is the workload of a run. Such an object has the run's label and no controller."""
     meta = part(data, "metadata")
     return RUN in part(meta, "labels") and not any(row.get("controller") for row in rows(meta, "ownerReferences"))
 
 
 def run_of(data: Fields) -> str:
-    """The name of the run an object belongs to; empty if its labels do not state it.
+    """Returns the name of the run in an object's labels, or "" if the labels contain no such name.
 
-    Events and Kueue's Workloads have no such labels: they belong to the run of the objects they refer to.
+    Events and Kueue's Workloads have no such label. They refer to an object, and belong to the run of this object.
     """
     labels = part(data, "metadata", "labels")
     return text(labels, RUN) or text(labels, "jobset.sigs.k8s.io/jobset-name")
 
 
 def uid_of(data: Fields) -> str:
-    """The uid of an object; empty if it has none."""
+    """Returns the uid of an object, or "" if it has none."""
     return text(part(data, "metadata"), "uid")
 
 
 def name_of(data: Fields) -> str:
-    """Kind and name of an object, for a message."""
+    """Returns the kind and the name of an object for a message."""
     return f"{text(data, 'kind')} {text(part(data, 'metadata'), 'name')}"
 
 
 def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
-    """Returns the workload, the objects that it controls directly or indirectly, and their events; owners first."""
+    """Returns the workload, the objects that it controls directly or indirectly, and their events.
+
+    Owners come first.
+    """
     below: dict[str, list[Fields]] = {}
     itself = list[Fields]()
     for each in objects:
@@ -83,11 +90,13 @@ _MAX_DELETED = 10_000
 
 
 class DeferredChanges:
-    """Changes that cannot be assigned yet: watches are not synchronized, so a pod may precede its Job.
+    """Changes that cannot be assigned yet. Watches are not synchronized, so a pod can be reported before its Job.
 
-    Keeps the last state and the deletion of each object, by the uid of the unknown owner. The number of existing
-    objects has no limit of its own: the watch holds all of them, and a limit would let the creator of many objects
-    displace the objects of a run. Of objects that were deleted, the last `most_deleted` are kept.
+    For each object, the last state is kept. If the object was deleted, the deletion is also kept. These changes are
+    stored under the uid of the unknown owner. The number of existing objects is not limited, because the watch keeps
+    all existing objects in memory in any case. If there were a limit, a user who creates many objects could displace
+    the objects of a run. The number of deleted objects is limited to `most_deleted`. The objects that were deleted last
+    are kept.
     """
 
     def __init__(self, most_deleted: int = _MAX_DELETED) -> None:
@@ -100,7 +109,10 @@ class DeferredChanges:
         return len(self._owner)
 
     def keep(self, owner: str, uid: str, change: Change) -> None:
-        """Keeps a change of the object `uid` until `take(owner)`; does nothing if `owner` or `uid` is empty."""
+        """Keeps a change of the object `uid` until `take(owner)` is called.
+
+        Does nothing if one of the uids is empty.
+        """
         if not owner or not uid:
             return
         if change.verb == "DELETED":
@@ -125,6 +137,10 @@ class DeferredChanges:
             del waiting[uid]
             if not waiting:
                 del self._of[owner]
+
+    def changes(self) -> list[Change]:
+        """Returns the last change of each object that has not been deleted."""
+        return [changes[0] for waiting in self._of.values() for changes in waiting.values() if len(changes) == 1]
 
     def take(self, owner: str) -> list[Change]:
         """Returns the changes that wait for this owner, and forgets them."""

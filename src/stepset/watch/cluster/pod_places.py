@@ -1,17 +1,26 @@
-"""Which pod of an attempt has which place, and which pods are surplus."""
+"""Assigns the pods of an attempt to places, determines the surplus pods, and keeps pods of earlier attempts.
+
+A place consists of the name of a group and the index of a pod in this group.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+
+from msgspec import structs
 
 from stepset.watch.cluster.pods import Place, Pod
 
+_NEXT = 1e-5  # the difference between two deletions in the same second, in seconds
+_ENDS_KEPT, _ATTEMPTS_KEPT = 16, 8  # the number of pods of each earlier attempt, and the number of attempts
+
 
 class PodPlaces:
-    """The pods of one attempt by place: their group, and the index in it.
+    """The pods of one attempt, by their place.
 
-    Pods that claim the place of another are surplus: they do not count. Only the pods of one place are compared, so the
-    cost of a change does not depend on the number of places.
+    If two pods claim the same place, one of the two pods is surplus and is ignored. Only pods of the same place are
+    compared. Therefore the cost of a change does not depend on the number of places.
     """
 
     def __init__(self) -> None:
@@ -25,15 +34,15 @@ class PodPlaces:
         return uid in self._pods or uid in self._surplus
 
     def __iter__(self) -> Iterator[Pod]:
-        """The pods that are not known to be surplus."""
+        """Yields the pods that are not known to be surplus."""
         return (pod for pod in self._pods.values() if pod.uid not in self._surplus)
 
     def get(self, uid: str) -> Pod | None:
-        """Returns a pod; None if there is none."""
+        """Returns a pod, or None if there is no pod with this uid."""
         return self._pods.get(uid)
 
     def is_surplus(self, uid: str) -> bool:
-        """Whether a pod is known to claim the place of another, in this attempt or an earlier one."""
+        """Returns whether a pod is known to claim the place of another pod, in this attempt or an earlier one."""
         return uid in self._surplus
 
     def put(self, pod: Pod) -> None:
@@ -47,7 +56,7 @@ class PodPlaces:
             self._deleted[pod.place] = pod.uid
 
     def remove(self, uid: str) -> bool:
-        """Forgets a pod; returns whether it was known."""
+        """Forgets a pod. Returns whether the pod was known."""
         self._surplus.discard(uid)
         pod = self._pods.get(uid)
         if pod is not None:
@@ -55,19 +64,23 @@ class PodPlaces:
         return pod is not None
 
     def clear(self) -> None:
-        """Forgets all pods, because another attempt begins; `is_surplus` still recognizes surplus pods."""
+        """Forgets all pods, because another attempt begins. `is_surplus` still recognizes surplus pods."""
         for each in (self._pods, self._of, self._deleted, self._replaced):
             each.clear()
 
     def take_replaced(self, seen: Pod, ignored: Callable[[Pod], bool]) -> Pod | None:
-        """Removes and returns the deleted pod that a new one replaces; None if it replaces none.
+        """If the new pod `seen` replaces a pod that no longer exists, forgets and returns the replaced pod.
 
-        `ignored` is that of `newest`.
+        Returns None if `seen` replaces no such pod.
+
+        Args:
+            seen: the new pod.
+            ignored: the same function as for `newest`.
         """
         deleted = self._pods.get(self._deleted.get(seen.place, ""))
         if deleted is None or _keeps_place(deleted, seen) or deleted.uid in self._surplus:
             return None
-        self._newest(seen.place, ignored)  # finds surplus pods
+        self._newest(seen.place, ignored)  # this call finds surplus pods
         if deleted.uid not in self._pods or deleted.uid in self._surplus:
             return None
         self._take(deleted)
@@ -76,9 +89,11 @@ class PodPlaces:
         return deleted
 
     def newest(self, ignored: Callable[[Pod], bool]) -> tuple[list[Pod], dict[Place, int]]:
-        """Returns the newest pod of each place, ordered by place, and how many pods each place had before it.
+        """Returns the newest pod of each place, sorted by place, and the number of earlier pods of each place.
 
-        `ignored` selects pods that are counted, but are never the newest.
+        Args:
+            ignored: a function that returns True for a pod that must not be returned as the newest pod of its place.
+                Ignored pods count as earlier pods.
         """
         newest, counts = list[Pod](), dict(self._replaced)
         for place in sorted(self._of):
@@ -114,13 +129,85 @@ class PodPlaces:
             del self._of[pod.place]
 
 
-def _keeps_place(pod: Pod, other: Pod) -> bool:
-    """Whether a pod keeps its place although a newer pod claims it.
+class EarlierPods:
+    """The pods that explain the failures of the last attempts before the current one. Their number is limited."""
 
-    A Job replaces only pods that failed or are being deleted. If the older pod runs or succeeded, the Job did not
-    create the newer pod and will delete it. StatefulSets and Volcano's Jobs name their pods by their
-    place, so no two pods can claim the same place.
+    def __init__(self) -> None:
+        self._of: dict[int, dict[str, Pod]] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return self.get(uid) is not None
+
+    def get(self, uid: str) -> Pod | None:
+        """Returns a pod, or None if there is no pod with this uid."""
+        return next((pods[uid] for pods in self._of.values() if uid in pods), None)
+
+    def keep(self, pod: Pod) -> bool:
+        """Adds a pod, or replaces its state. Returns whether anything has changed."""
+        while len(self._of) > _ATTEMPTS_KEPT:
+            del self._of[min(self._of)]
+        kept = self._of.setdefault(pod.attempt, {})
+        before = kept.get(pod.uid)
+        if before == pod or (before is None and len(kept) >= _ENDS_KEPT):
+            return False
+        kept[pod.uid] = pod
+        return True
+
+    def attempts(self) -> list[int]:
+        """Returns the numbers of the attempts, the earliest first."""
+        return sorted(self._of)
+
+    def of(self, attempt: int) -> list[Pod]:
+        """Returns the pods of an attempt."""
+        return list(self._of.get(attempt, {}).values())
+
+    def uids(self) -> set[str]:
+        """Returns the uids of all pods."""
+        return {uid for pods in self._of.values() for uid in pods}
+
+
+def _keeps_place(pod: Pod, other: Pod) -> bool:
+    """Returns whether a pod keeps its place although a newer pod claims it.
+
+    A Job replaces only pods that have failed or are being deleted. Therefore, if the older pod runs or
+    has succeeded, the newer pod was created by a user, and the Job will delete the newer pod. In a StatefulSet or a Job
+    of Volcano, the name of a pod contains the place of the pod. Therefore two of these pods cannot claim the same
+    place.
     """
     if pod.name == other.name:
         return False
     return pod.succeeded or not (pod.over or pod.deletion_requested is not None)
+
+
+class DeletionTimes:
+    """The times at which the deletions of pods were requested, in the order of the requests.
+
+    The API server's times have a resolution of one second. A watch returns the requests in their order. Therefore the
+    time of each observed request is slightly later than the time of the request before it in the same second.
+
+    A new list, for example after status 410 of a watch, returns the pods in the order of their names. Therefore this
+    order may be wrong for requests that only a new list has reported.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def apply(self, before: Pod, seen: Pod) -> Pod:
+        """Returns the observed pod with the time of the request for its deletion.
+
+        Args:
+            before: the state of the same pod that was observed before.
+        """
+        known, requested = before.deletion_requested, seen.deletion_requested
+        if requested is None:
+            return seen
+        if known is not None:
+            # The kubelet changes the deletion time after the pod has exited.
+            return structs.replace(seen, deletion_requested=known if requested >= math.floor(known) else requested)
+        if before.end is not None:
+            # The pod exited before its deletion was requested. Therefore the deletion is not the cause of the exit.
+            return structs.replace(seen, deletion_requested=None)
+        if math.floor(self._last) == requested:
+            requested = self._last + _NEXT
+        self._last = max(self._last, requested)
+        return structs.replace(seen, deletion_requested=requested)

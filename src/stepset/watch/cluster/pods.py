@@ -1,12 +1,13 @@
-"""The fields of a pod that a run's state depends on, parsed once per change.
+"""Reads the fields of a pod that a run's state depends on. Each pod is parsed once per change.
 
-They do not include the values of environment variables, so no secret can leak.
+The fields do not include the values of environment variables. Therefore no secret can leak.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
 
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.metadata import GROUP
@@ -32,24 +33,22 @@ _GROUPS = (GROUP, "jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec
 _ORDINARY_WAITS = ("", "ContainerCreating", "PodInitializing")
 
 Place = tuple[str, int]
-"""A group of pods, and an index in it."""
+"""A group of pods, and an index in this group."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a container ended."""
+class End(Struct, frozen=True):
+    """The exit of a container."""
 
     container: str
     exit_code: int  # 128 + n for a signal
-    reason: str  # the kubelet's: Error, Completed, OOMKilled, StartError ...
-    message: str  # the kubelet's, if the container never ran
-    at: float | None  # whole seconds since the epoch, as Kubernetes reports it
+    reason: str  # the reason that the kubelet reports: Error, Completed, OOMKilled, StartError ...
+    message: str  # the message that the kubelet reports if the container never ran
+    at: float | None  # whole seconds since the epoch, as Kubernetes reports the time
     termination_message: TerminationMessage = NO_MESSAGE
-    main: bool = True  # whether it is the container with the command
+    main: bool = True  # whether `container` is the container with the command
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Why a container does not run yet."""
 
     container: str
@@ -57,76 +56,95 @@ class Wait:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Disruption:
-    """Why the cluster terminates a pod: the condition DisruptionTarget."""
+class Disruption(Struct, frozen=True):
+    """The reason why the cluster terminates a pod. It is read from the condition DisruptionTarget."""
 
     reason: str
     message: str
     at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True):
     """One pod. Times are seconds since the epoch."""
 
     uid: str
     name: str
     node: str
-    owner: str  # uid of its controller
+    owner: str  # the uid of its controller
     job: str  # the name of its Job
     group: str
     index: int
-    attempt: int  # gang restarts before it
+    attempt: int  # the number of restarts of the whole gang before this pod
     agent: bool  # whether the agent runs the command
     created: float
     phase: str  # Pending, Running, Succeeded, Failed, Unknown
-    done: bool  # succeeded; the kubelet sets the phase only after its clean-up, one or two seconds later
+    done: bool  # whether it has succeeded; the kubelet sets the phase one or two seconds later, after its clean-up
     started: float | None  # the last start of its command
     running: bool  # whether its command runs
-    restarts: int  # of its command, except the restart of a StatefulSet's pod after its final verdict
-    end: End | None  # the final end; with several containers, that of the one that failed
-    before: End | None  # the end before its command was restarted
+    restarts: int  # restarts of its command; those of a StatefulSet's pod after its final verdict are not counted
+    end: End | None  # the final exit of its command, or of another container that caused the failure of the pod
+    before: End | None  # the exit before its command was restarted
     wait: Wait | None
-    unschedulable: str  # the scheduler's message while no node has room for it
-    gated: bool  # whether a scheduling gate holds it back
+    unschedulable: str  # the message of the scheduler while no node has room for the pod
+    gated: bool  # whether a scheduling gate prevents it from being scheduled
     scheduled: float | None  # when it was assigned to a node
     ready_to_start: float | None  # when its volumes and network were ready; images and containers come next
     deletion_requested: float | None  # when its deletion was requested
     due: float | None  # when the deletion should be complete
     deleted: bool  # whether it no longer exists
     disruption: Disruption | None
-    reason: str  # the kubelet's reason (with `message`) if it terminated or rejected the pod
+    reason: str  # the kubelet's reason if the kubelet terminated or rejected the pod; `message` explains the reason
     message: str
     silent: bool  # whether its node has stopped reporting
 
     @property
     def place(self) -> Place:
-        """Its group and its index in it."""
+        """The group of the pod and its index in the group."""
         return self.group, self.index
 
     @property
     def source(self) -> str:
-        """The prefix of its own lines (docs/design/agent.md)."""
+        """The source of the lines that the agent itself prints, such as `node 0` (docs/design/agent.md)."""
         if self.group == NODE:
             return f"node {self.index}"
         return LAUNCHER if self.group == LAUNCHER else f"{self.group}-{self.index}"
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended successfully."""
+        """Whether the pod has succeeded."""
         return self.end is not None and self.end.exit_code == 0 and self.phase != "Failed"
 
     @property
     def over(self) -> bool:
-        """Whether its command has ended for good."""
+        """Whether the pod's command has exited and will not be restarted."""
         return self.end is not None or self.deleted or self.phase in ("Succeeded", "Failed")
+
+    @property
+    def lost(self) -> bool:
+        """Whether the pod was deleted or released, and its node did not report the exit of its command.
+
+        To release the pod of a lost node, stepset sets the phase to Failed. The kubelet sets this phase only together
+        with a reason, or after it has reported the exit of the containers.
+        """
+        if self.end is not None or self.started is None or self.reason:
+            return False
+        return self.phase == "Failed" or (self.silent and self.deleted)
+
+
+def relevance(pod: Pod) -> tuple[bool, bool, float]:
+    """Returns a sort key. Pods that explain the failure of their attempt come first."""
+    failed = pod.end is not None and not pod.succeeded
+    at = pod.end.at if pod.end is not None and pod.end.at is not None else float("inf")
+    return not failed and pod.disruption is None, pod.deletion_requested is not None and pod.disruption is None, at
 
 
 def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Pod:
-    """Reads a pod; `deleted`: the pod no longer exists, and `data` is its last known state.
+    """Reads a pod.
 
-    `controller` is the pod's controller, if the caller has read it.
+    Args:
+        data: the pod. If it was deleted, this is its last known state.
+        deleted: whether the pod no longer exists.
+        controller: the pod's controller, if the caller has already read it.
     """
     meta, spec, status = part(data, "metadata"), part(data, "spec"), part(data, "status")
     labels, annotations = part(meta, "labels"), part(meta, "annotations")
@@ -136,7 +154,7 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
     by_type = conditions(status)
     scheduled, ready = by_type.get("PodScheduled", {}), by_type.get("Ready")
     due = time_of(meta, "deletionTimestamp")
-    # A pod that is being deleted is not restarted, regardless of its restartPolicy.
+    # A pod that is being deleted is not restarted, whatever its restartPolicy is.
     policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
     states = _Containers(status, agent, policy, _sidecars(spec))
     return Pod(
@@ -168,15 +186,17 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         disruption=_disruption(by_type.get("DisruptionTarget")),
         reason=text(status, "reason"),
         message=one_line(text(status, "message")),
-        # For pods of a node that does not answer, the node controller changes only the condition Ready.
+        # If a node does not answer, the node controller changes only the condition Ready of the pods.
         silent=text(status, "phase") == "Running" and not holds(ready) and holds(by_type.get("ContainersReady")),
     )
 
 
 class _Containers:
-    """A pod's containers: the state of the command, and why it does not run yet.
+    """The containers of a pod: the state of the command, and why it does not run yet.
 
-    `sidecars` are the names of the containers that the kubelet restarts and stops by itself; they never fail a pod.
+    Args:
+        sidecars: the names of the containers that the kubelet itself restarts and stops. Their failure is not a failure
+            of the pod.
     """
 
     def __init__(self, status: Fields, agent: bool, policy: str, sidecars: frozenset[str]) -> None:
@@ -205,8 +225,8 @@ class _Containers:
             self.end = _end(main, ended, agent) if ended and not again else None
             self.before = _end(main, last, agent) if last else None
             return
-        # A StatefulSet's pod is always restarted. Its verdict is final once the pod is Ready or has succeeded; then the
-        # pod only waits (docs/targets.md).
+        # The pod of a StatefulSet is always restarted. Its verdict is final after the pod has become Ready or has
+        # succeeded. From then on, the pod only waits (docs/targets.md).
         verdict = ended or last
         if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
             self.end = _end(main, verdict, agent)
@@ -217,13 +237,13 @@ class _Containers:
             self.before = _end(main, verdict, agent)
 
     def _find_failed_container(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
-        """Sets `end` to the end of another container if that made the pod fail."""
+        """Sets `end` to the exit of another container if the pod failed because of this exit."""
         if text(status, "phase") != "Failed":
             return
         for row in every:
             ended = part(row, "state", "terminated")
             if row is not main and number(ended, "exitCode"):
-                self.end = replace(_end(row, ended, agent=False), main=False)
+                self.end = structs.replace(_end(row, ended, agent=False), main=False)
                 return
 
 
@@ -235,7 +255,7 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         container=text(row, "name"),
         exit_code=code,
         reason=reason,
-        # Each layer between kubelet and kernel prepends its own text.
+        # Each layer between the kubelet and the kernel prepends its own text.
         message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
         termination_message=read_termination_message(message, code, agent) if ran else NO_MESSAGE,
@@ -243,9 +263,9 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
 
 
 def _waits(every: Iterable[Fields]) -> list[Wait]:
-    """Waiting containers: those with a problem first; among equals the training container first.
+    """Returns the waiting containers. Containers with a problem come first, and then the training container.
 
-    If the training container itself has a problem, it does not wait for an init container: all have completed.
+    A problem of the training container occurs only after all init containers have completed.
     """
     found = [
         Wait(text(row, "name"), text(why, "reason"), one_line(text(why, "message")))
@@ -256,7 +276,7 @@ def _waits(every: Iterable[Fields]) -> list[Wait]:
 
 
 def _sidecars(spec: Fields) -> frozenset[str]:
-    """The names of a pod's native sidecars (targets/pods/sidecars.py)."""
+    """Returns the names of a pod's native sidecars (targets/pods/sidecars.py)."""
     return frozenset(
         text(row, "name") for row in rows(spec, "initContainers") if text(row, "restartPolicy") == "Always"
     )
@@ -268,17 +288,18 @@ def _has_agent(spec: Fields) -> bool:
 
 
 def _agent_succeeded(spec: Fields, status: Fields) -> bool:
-    """Whether the pod's only container runs stepset's agent and has ended with 0, so the phase will be `Succeeded`.
+    """Returns whether the phase of a pod will be `Succeeded`.
 
-    False for a pod with native sidecars: the kubelet may take the whole grace period to stop them, and the pod may be
-    evicted in that time.
+    The phase is certain if the only container of the pod runs stepset's agent and has exited with 0. The phase is not
+    certain for a pod with native sidecars. The kubelet may need the whole grace period to stop the sidecars, and the
+    pod may be evicted in this period.
 
-    Without the agent the pod may still fail: the kubelet reports an eviction only when all containers have ended
-    (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus), and a command that is stopped may end with
-    0. The agent ends with 0 only if it was not stopped.
+    Without the agent, the pod may still fail. The kubelet reports an eviction only after all containers have exited
+    (kubernetes v1.36.3 pkg/kubelet/status/status_manager.go mergePodStatus). A command that was stopped because of the
+    eviction may exit with 0. The agent exits with 0 only if it was not stopped.
     """
     own = list(rows(spec, "containers"))
-    # The container's own restartPolicy may restart it after exit code 0.
+    # The restartPolicy of the container itself may restart the container after exit code 0.
     if len(own) != 1 or "restartPolicy" in own[0] or _sidecars(spec):
         return False
     ends = [part(row, "state", "terminated") for row in rows(status, "containerStatuses")]
@@ -297,7 +318,7 @@ def _unschedulable(scheduled: Fields) -> str:
 
 
 def _since(condition: Fields | None) -> float | None:
-    """When a condition became true; None if it is not."""
+    """Returns when a condition became true, or None if it is not true."""
     return time_of(condition, "lastTransitionTime") if condition is not None and holds(condition) else None
 
 

@@ -1,4 +1,4 @@
-"""One row per rank, and one per pod without a rank."""
+"""Creates the rows of a status: one row per rank, and one row per pod without ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded"
 def rows_of(
     pods: Sequence[Pod], objects: RunObjects, reports: Reports, placement: RankPlacement, stopped: frozenset[str]
 ) -> list[RankStatus]:
-    """Rows of the current attempt's pods, ranks first; `stopped` names the pods that were stopped on purpose."""
+    """Returns the rows of the current attempt's pods. Ranks come first.
+
+    Args:
+        stopped: the names of the pods that were stopped on purpose.
+    """
     last_lines = tails(pods)
     verdicts = {rank: failed for pod in pods for rank, failed in _verdict(pod)}
     rows: list[RankStatus] = []
@@ -42,7 +46,10 @@ def rows_of(
 
 
 def _ranks(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Sequence[int]:
-    """The ranks of a pod: from its reports, else from the plan, else from its verdict."""
+    """Returns the ranks of a pod. They are read from the pod's reports or from the plan.
+
+    If both are missing, the rank is read from the pod's verdict.
+    """
     planned = placement.ranks_of(pod)
     if report is not None and report.ranks:
         elsewhere = {rank for rank in planned if placement.by_rank.get(rank, pod) is not pod}
@@ -52,18 +59,26 @@ def _ranks(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Sequ
 
 
 def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
-    """The rank in a pod's verdict, and the verdict; empty without one."""
+    """Returns a sequence of one tuple: the rank in a pod's verdict, and this verdict.
+
+    Returns an empty sequence if the pod has no verdict, or if the verdict contains no rank.
+    """
     failed = pod.end.termination_message.failed if pod.end is not None else None
     rank = integer(failed, "rank") if failed is not None else None
     return [(rank, failed)] if failed is not None and rank is not None else []
 
 
 def final_rows(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
-    """The rows of a finished run: none is waiting or running, and ranks stopped as aftermath are not failures."""
+    """Returns the rows of a finished run.
+
+    No row of a finished run is waiting or running. Ranks that were stopped because of `failure` are Stopped and not
+    Failed.
+    """
     if failure is not None:
-        aftermath = set(failure.aftermath)
+        aftermath, same = set(failure.aftermath), set(failure.same_error)
+        rows = [replace(row, state=FAILED) if row.source in same else row for row in rows]
         return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
-    # The other pods were stopped when the ranks had succeeded.
+    # The other pods were stopped after the ranks had succeeded.
     return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
 
 
@@ -109,19 +124,21 @@ def _rank_row(
     elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
-        state = STOPPED  # by the agent, because another rank failed
+        state = STOPPED  # the agent stopped the rank, because another rank failed
     line = without_rank_mark(source, line or last_lines.get(source, ""))
-    return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line)
+    printed = report.printed_at if report is not None else {}
+    at = printed.get(source) if pod.agent else printed.get(pod.source)  # without an agent, the source is the pod
+    return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line, at)
 
 
 def _how_it_ended(
     pod: Pod, reported: RankReport | None, verdict: Mapping[str, Any] | None
 ) -> tuple[int | None, int | None]:
-    """Exit code and signal of a rank, from the most specific source."""
+    """Returns the exit code and the signal of a rank. Uses the most specific report that is available."""
     sources = (reported.ended, reported.failed, verdict) if reported is not None else (verdict,)
     for event in sources:
         if event is not None:
             return integer(event, "exit_code"), integer(event, "signal")
     if pod.end is None or _verdict(pod):
-        return None, None  # the ends of the pod's other ranks are unknown
+        return None, None  # the exit codes of the pod's other ranks are unknown
     return pod.end.exit_code, None

@@ -1,28 +1,34 @@
-"""The agents' output: which ranks started and ended, failures, last lines, progress, the result.
+"""Collects the output of the agents: started and finished ranks, failures, last lines, progress and the result.
 
-It only adds details: a status is correct without it.
+The output only adds details. A status is correct without it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepset.run_status import Progress
+from stepset.run_status import Progress, ProgressPoint
 from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.diagnose import TAIL
+from stepset.watch.diagnose import KEPT_LINES, TAIL
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
+from stepset.watch.points import with_point
 from stepset.watch.redacted_lines import KEPT, RedactedLines
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
-"""The maximum number of sources, per pod and per run, whose last lines are kept; the first number also limits the
-ranks per pod whose events are kept."""
+"""The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
+the maximum number of ranks of a pod whose events are kept."""
+_EARLIER = 200
+"""The maximum number of bytes of a line before the last TAIL lines. These lines are kept only to find a frame of a
+traceback. A longer line is replaced by an empty one, because a part of a line cannot be redacted."""
+_RECENT = 20
+"""The maximum number of progress reports that `take_recent` returns. If there are more, every other one is dropped."""
 _PRUNE_ABOVE = 64
-"""The number of reports below which `prune` keeps all."""
+"""The number of pods up to which `prune` keeps all reports."""
 
 
 @dataclass(slots=True)
@@ -30,45 +36,50 @@ class RankReport:
     """The agent's events about one rank."""
 
     starts: int = 0
-    ended: Mapping[str, Any] | None = None  # the event with `exit_code` or `signal`, and `at`; None while it runs
-    failed: Mapping[str, Any] | None = None  # the event with the reason of its failure
+    ended: Mapping[str, Any] | None = None  # the event that reports the exit of the rank; None while the rank runs
+    failed: Mapping[str, Any] | None = None  # the event with the reason of the failure
 
 
 @dataclass(slots=True)
 class PodReport:
-    """One pod's output."""
+    """The output of one pod."""
 
     ranks: dict[int, RankReport] = field(default_factory=dict)  # rank -> its report
-    failed: Mapping[str, Any] | None = None  # a failure of the pod, not of a rank
-    missing: tuple[str, ...] = ()  # peers that the agent waits for
-    result: tuple[Any, ...] = ()  # rank 0's, in a tuple because it may be None
+    failed: Mapping[str, Any] | None = None  # a failure of the whole pod instead of one particular rank
+    missing: tuple[str, ...] = ()  # the peers that the agent waits for
+    result: tuple[Any, ...] = ()  # the result of rank 0, in a tuple because the result may be None
     tails: dict[str, deque[bytes]] = field(default_factory=dict)  # source -> its last lines
+    printed_at: dict[str, float] = field(default_factory=dict)  # source -> time of its last output, if known
     redacted: RedactedLines = field(default_factory=RedactedLines)
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """The last lines of a source, redacted."""
+        """Returns the last lines of a source. Secrets in these lines are redacted."""
         return tuple(self.redacted.shown(source, line) for line in self.tails.get(source, ()))
 
     def last_line(self, source: str) -> str:
-        """The last line of a source, redacted."""
+        """Returns the last line of a source. Secrets in this line are redacted."""
         lines = self.tails.get(source)
         return self.redacted.shown(source, lines[-1]) if lines else ""
 
 
 class Reports:
-    """The output of one run's agents, by pod uid, which separates the attempts.
+    """The output of the agents of one run, by the uid of the pod. Pods of different attempts have different uids.
 
     Attributes:
-        progress: the merged reports of the training code.
-        notes: what was reported beyond the limits and is not kept.
-        checkpoint: the checkpoint from which the last attempt continues, and when it was written; None without one.
+        progress: the merged progress reports of the training code.
+        points: the progress after each report, with the time of the report.
+        notes: notes about reports that were not kept because of a limit.
+        checkpoint: the checkpoint from which the last attempt continues, and the time at which it was written. None if
+            there is no checkpoint.
     """
 
     def __init__(self) -> None:
         self._pods: dict[str, PodReport] = {}
         self._prune_above = _PRUNE_ABOVE
         self._sources = 0
+        self._recent: list[Progress] = []
         self.progress: Progress | None = None
+        self.points: tuple[ProgressPoint, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.checkpoint: tuple[str, float] | None = None
 
@@ -76,25 +87,38 @@ class Reports:
         return self._pods.get(pod)
 
     def see(self, pod: str, batch: Batch) -> None:
-        """Processes a chunk of a pod's log; `pod` is the pod's uid."""
+        """Processes a chunk of a pod's log. `pod` is the uid of the pod."""
         report = self._pods.setdefault(pod, PodReport())
         tails = report.tails
         for head, text in batch.lines:
-            tail = tails.get(head.source)
+            source = head.source
+            tail = tails.get(source)
             if tail is None:
                 if len(tails) >= _SOURCES or self._sources >= _SOURCES_OF_RUN:
                     continue
-                tail = tails[head.source] = deque(maxlen=TAIL)
+                tail = tails[source] = deque(maxlen=KEPT_LINES)
                 self._sources += 1
             tail.append(text)
         if batch.lines:
-            # Cut only the lines that are kept.
+            # The lines are shortened after the loop, because the loop drops most lines.
             for tail in tails.values():
+                last = len(tail) - TAIL
                 for position, line in enumerate(tail):
-                    if len(line) > KEPT:
+                    if position < last:
+                        if len(line) > _EARLIER:
+                            tail[position] = b""
+                    elif len(line) > KEPT:
                         tail[position] = line[:KEPT]
+        if batch.at is not None:
+            for source in batch.printed():
+                if source in report.printed_at or len(report.printed_at) < _SOURCES:
+                    report.printed_at[source] = batch.at
         for progress in batch.progress:
             self.progress = merge_progress(self.progress, progress)
+            self.points = with_point(self.points, self.progress, batch.at or 0.0)
+            self._recent.append(self.progress)
+            if len(self._recent) > _RECENT:
+                del self._recent[1:-1:2]
             if not self.notes and progress.metrics.keys() - self.progress.metrics.keys():
                 self.notes = (TOO_MANY_METRICS,)
         events = list(read_events(batch.events, LARGEST))
@@ -103,10 +127,29 @@ class Reports:
             _take(report, event)
             self.checkpoint = checkpoint_of(event) or self.checkpoint
 
-    def prune(self, objects: RunObjects) -> None:
-        """Drops the reports of pods that no status mentions, to bound the memory of a run with many restarts.
+    def take_recent(self) -> list[Progress]:
+        """For each report that arrived since the last call, returns the merged progress up to this report.
 
-        The caller adds a pod to `objects` before it reads the pod's log.
+        The oldest progress comes first.
+
+        Returns at most _RECENT items.
+        """
+        recent, self._recent = self._recent, []
+        return recent
+
+    def alone(self, pods: Iterable[str]) -> int:
+        """Returns how many ranks of these pods succeeded without having joined a process group.
+
+        Returns 0 if one of the ranks failed, still runs, or joined a process group.
+        """
+        ranks = [rank for pod in pods if pod in self._pods for rank in self._pods[pod].ranks.values()]
+        ends = [rank.ended or {} for rank in ranks]
+        return len(ends) if all(end.get("alone") and end.get("exit_code") == 0 for end in ends) else 0
+
+    def prune(self, objects: RunObjects) -> None:
+        """Drops the reports of pods that no status mentions. This limits the memory for a run with many restarts.
+
+        The caller must add a pod to `objects` before it reads the pod's log.
         """
         if len(self._pods) < self._prune_above:
             return
@@ -132,7 +175,7 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
                 return
             known = report.ranks[rank] = RankReport()
         if name == "started":
-            # The launcher has restarted the rank: its earlier ends are not failures.
+            # The launcher has restarted the rank. Its earlier failures are ignored.
             known.starts += 1
             known.ended = known.failed = None
         elif name == "exited":
@@ -144,6 +187,6 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
 
 
 def _end_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of an event from which an end is diagnosed."""
-    found = {name: event.get(name) for name in ("rank", "at", "exit_code", "signal", "kind")}
+    """Returns those fields of an event that are used to diagnose a failure."""
+    found = {name: event.get(name) for name in ("rank", "at", "exit_code", "signal", "kind", "alone")}
     return {**found, "error": event.get("error", "")[:KEPT]}

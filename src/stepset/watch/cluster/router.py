@@ -1,7 +1,8 @@
 """Assigns the changes of a whole namespace to runs.
 
-The cost depends on the number of changes, not of runs. Watches of different kinds are not synchronized, so a change may
-arrive before the object that identifies its run: such changes are kept until then.
+The cost depends on the number of changes. It does not depend on the number of runs. Watches of different kinds are not
+synchronized. Therefore a change may arrive before the object that identifies its run. The router keeps such a change
+until this object arrives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _Key = tuple[str, str]
 class Router:
     """The runs of a namespace.
 
-    A run is known from its first object until its last object is deleted, and from `keep` until `forget`.
+    The router knows a run from the creation of the run's first object until the deletion of its last object. After a
+    call of `keep`, the router knows the run until `forget` is called.
     """
 
     def __init__(self) -> None:
@@ -28,15 +30,20 @@ class Router:
         self._kept: set[str] = set()
         self._run_by_uid: dict[str, str] = {}
         self._existing: dict[str, set[str]] = {}
-        # Changes of unknown runs, by the run's name or by the uid of the object that they belong to. Kept while their
-        # objects exist: a limit would let the creator of many objects displace those of a run.
+        # The changes of unknown runs. The key is the name of the run, or the uid of the owner of the changed object. A
+        # change is kept while its object exists. If the number of changes were limited, a user who creates many objects
+        # could displace the changes of a run.
         self._unclaimed: dict[_Key, dict[str, Change]] = {}
 
     def keep(self, run: str, uid: str) -> bool:
-        """Keeps a run until `forget`, even if all its objects are deleted; `uid` is the workload's.
+        """Keeps a run until `forget` is called, even if all its objects are deleted.
 
-        Returns whether the workload was seen. If not, the caller must read it once after this call, because no watch
-        reports an object that was deleted before; if it does not exist, call `objects(run).not_found()`.
+        Returns whether the workload of the run was observed. If the return value is False, the caller must read the
+        workload once after this call, because a watch does not report objects that were deleted before the watch
+        started. If the workload does not exist, the caller must call `objects(run).not_found()`.
+
+        Args:
+            uid: the uid of the run's workload.
         """
         self._kept.add(run)
         found = self._runs.get(run)
@@ -47,7 +54,7 @@ class Router:
         return found.workload is not None
 
     def forget(self, run: str) -> None:
-        """Stops keeping a run."""
+        """Reverts `keep`. The run is dropped if none of its objects exists."""
         self._kept.discard(run)
         if not self._existing.get(run):
             self._runs.pop(run, None)
@@ -61,7 +68,7 @@ class Router:
         return self._runs.get(run)
 
     def see(self, changes: Iterable[Change]) -> set[str]:
-        """Processes changes; returns the names of the runs that changed, some of which may no longer be known."""
+        """Processes changes. Returns the names of the runs that changed. Some of these runs may no longer be known."""
         return {run for change in changes for run in self._see(change)}
 
     def _see(self, change: Change) -> set[str]:
@@ -86,17 +93,17 @@ class Router:
         return changed
 
     def _run_of(self, data: Fields) -> str | None:
-        """The run that an object belongs to; None if unknown."""
+        """Returns the name of the run that an object belongs to, or None if it is unknown."""
         if text(data, "kind") == "Workload":
             owners = [text(row, "uid") for row in rows(part(data, "metadata"), "ownerReferences")]
             return next((self._run_by_uid[uid] for uid in owners if uid in self._run_by_uid), None)
         run = run_of(data)
-        # An object that names only a JobSet may belong to a JobSet of another tool.
+        # An object without the label `RUN` may belong to a JobSet of another tool.
         ours = run in self._runs or RUN in part(data, "metadata", "labels")
         return run if run and ours else None
 
     def _apply(self, run: str, change: Change) -> set[str]:
-        """Applies a change to a run; creates the run if it is new."""
+        """Applies a change to a run. Creates the run if it is new."""
         claimed: set[str] = set()
         if run not in self._runs or self._replaces(run, change):
             self._runs[run] = RunObjects(run)
@@ -104,7 +111,10 @@ class Router:
         return claimed | {run} if self._runs[run].see(change) else claimed
 
     def _replaces(self, run: str, change: Change) -> bool:
-        """Whether a change shows a new workload with the name of a run that is not kept."""
+        """Returns whether a change shows that a new workload has the name of a known run.
+
+        Returns False if the known run is kept (`keep`).
+        """
         meta = part(change.object, "metadata")
         controlled = any(row.get("controller") is True for row in rows(meta, "ownerReferences"))
         if run in self._kept or controlled or text(meta, "name") != run or change.verb == "DELETED":
@@ -124,7 +134,7 @@ class Router:
         return self._apply(run, change)
 
     def _by_name(self, name: str) -> str | None:
-        """The run whose name is a prefix of an object's name."""
+        """Returns the run whose name is a prefix of an object's name."""
         while name:
             if name in self._runs:
                 return name
@@ -144,7 +154,7 @@ class Router:
             self._unclaimed.pop(key, None)
 
     def _claim(self, key: _Key) -> set[str]:
-        """Processes the changes that were deferred for a run, or for an object of one."""
+        """Processes the changes that were deferred for a run or for an object of a run."""
         return self.see(self._unclaimed.pop(key, {}).values())
 
     def _forget_object(self, run: str, uid: str) -> None:
@@ -158,7 +168,7 @@ class Router:
 
 
 def _key_of(data: Fields) -> _Key:
-    """The key under which a change of an unknown run is deferred."""
+    """Returns the key under which a change of an unknown run is deferred."""
     if text(data, "kind") == "Workload":
         owner = next(iter(rows(part(data, "metadata"), "ownerReferences")), {})
         return "uid", text(owner, "uid")

@@ -1,4 +1,4 @@
-"""Computes a run's RunStatus from its objects and its agents' reports. Pure."""
+"""Computes the `RunStatus` of a run from its objects and its agents' reports. Contains only pure functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.run_status import Phase, RunStatus
+from stepset.watch.bounded_json import all_finite
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
 from stepset.watch.cluster.follow_policy import PODS_DELETED_WITHIN, TERMINATING
 from stepset.watch.cluster.objects import RunObjects
@@ -16,23 +17,23 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload, described
-from stepset.watch.present.sentences import resume_sentence
+from stepset.watch.present.sentences import NOT_FINITE, alone_sentence, resume_sentence
 
 POD_ENDS_TIMEOUT = 5.0
-"""Seconds to wait, after a run's end, for the ends of its pods, which a busy server may report later."""
+"""The number of seconds to wait for the exits of pods after a run has finished. A busy server reports exits late."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of a run."""
+    """How a run finished."""
 
     how: Literal["ended", "deleted", "missing"]  # missing: the workload no longer exists
-    phase: Phase  # the final one
+    phase: Phase  # the final phase
     at: float | None  # seconds since the epoch
 
 
 def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
-    """The status of a run; `now` is in seconds since the epoch."""
+    """Returns the status of a run. `now` is in seconds since the epoch."""
     workload = objects.workload
     if workload is None:
         return _status_without_workload(objects, now)
@@ -69,12 +70,17 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         )
     stored = workload.unconfirmed
     if end.how == "ended" and stored is not None and stored.phase is end.phase:
-        # The Jobs have ended as the stored verdict states, and the JobSet does not show it yet. All processes report
-        # the same end if each of them returns the stored one.
+        # The result of the Jobs is the same as the result in the stored verdict, but the JobSet does not show this
+        # result yet. All processes that read the run return the stored verdict, so that they report the same result.
         return stored
     failure = result = None
     if end.phase is Phase.SUCCEEDED:
         result = _result(workload, pods, reports)
+        if not all_finite(result):
+            status = status.with_(notes=(*status.notes, NOT_FINITE))
+        ranks_alone = reports.alone(pod.uid for pod in pods if pod.succeeded)
+        if ranks_alone > 1 and ranks_alone == workload.world_size:
+            status = status.with_(notes=(*status.notes, alone_sentence(ranks_alone)))
     elif end.how == "ended":
         failure = failure_of(objects, workload, reports, seen, end.at)
     else:
@@ -85,7 +91,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
 
 
 def _terminating(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:
-    """Whether a run that is being deleted has pods within their grace period, which may save their state."""
+    """Returns whether a run that is being deleted has pods within their grace period. These pods may save state."""
     deleted = workload.deletion_requested
     if objects.absence or deleted is None:
         return False
@@ -94,14 +100,15 @@ def _terminating(objects: RunObjects, workload: Workload, pods: Sequence[Pod], n
 
 
 def all_ended(objects: RunObjects) -> bool:
-    """Whether every known pod has ended. A run's end may be observed before the ends of its pods."""
+    """Returns whether all known pods have exited. A run can finish before all its pods have exited."""
     return all(pod.over for pod in objects.pods)
 
 
 def success_confirmed(objects: RunObjects) -> bool:
-    """Whether the pods confirm a success that the controller reports; True if it reports none.
+    """Returns whether the pods confirm the success that the controller reports.
 
-    Until the pods confirm it, the result may be missing: the status of one of them contains it.
+    Returns True if the controller reports no success. Until the pods confirm the success, the result of the run may be
+    missing, because the status of one of the pods contains the result.
     """
     workload = objects.workload
     if workload is None or workload.ended != "Succeeded":
@@ -118,7 +125,7 @@ def _status_without_workload(objects: RunObjects, now: float) -> RunStatus:
 
 
 def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> _End | None:
-    """The end of the run; None while it continues."""
+    """Returns how the run finished, or None while it continues."""
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
     if not workload.suspended:
@@ -128,7 +135,7 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
         if end is not None:
             return end
     if objects.absence == "deleted" or workload.deletion_requested is not None:
-        # The deletion time of a workload may be unknown. Its pods are deleted later: use the earliest of their times.
+        # The deletion time of the workload may be unknown. Then the earliest deletion time of its pods is used.
         requested = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=now)
         ends = [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
         return _End("deleted", Phase.FAILED, max([workload.deletion_requested or requested, *ends]))
@@ -139,10 +146,12 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
 
 
 def _success(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """The end of a run whose pods have all succeeded, which its controller reports some seconds later.
+    """Returns the success of a run if all its pods have succeeded.
 
-    The Jobs' status must count the successes: pods alone prove nothing, because other users can create pods.
-    If a pod failed or was replaced, the controller decides.
+    The controller reports the success some seconds after the last pod has succeeded. The function returns a success
+    only if the status of the Jobs already includes all successful pods. The pods alone prove nothing, because other
+    users can create pods. If a pod failed or was replaced, only the controller can decide, and the function returns
+    None.
     """
     ours = bool(workload.job)  # the Job of another tool may add pods later
     if not ours or workload.restarting or workload.deletion_requested is not None:
@@ -159,12 +168,15 @@ def _success(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> _E
 
 
 def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """The end of a StatefulSet, which never completes: its pods hold their verdicts (docs/targets.md)."""
-    # A pod that is being deleted has no verdict: it will be replaced.
+    """Returns how a StatefulSet finished, or None if it has not finished.
+
+    A StatefulSet itself never completes. Its pods contain the verdicts (docs/targets.md).
+    """
+    # A pod that is being deleted will be replaced. Therefore it has no verdict.
     ends = [pod.end for pod in pods if pod.end is not None and pod.deletion_requested is None and not pod.deleted]
     failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
     if len(ends) > workload.counted:
-        return None  # its controller does not count all of these pods
+        return None  # the controller does not count all of these pods
     if failed:
         return _End("ended", Phase.FAILED, min(failed))
     if len(ends) >= workload.needed:
@@ -173,7 +185,10 @@ def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
 
 
 def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
-    """Rank 0's result: from its pod's termination message, else from the agent's output."""
+    """Returns the result of rank 0 from the termination message of its pod.
+
+    If the message contains no result, returns the result from the output of the agent.
+    """
     world = [pod for pod in pods if pod.group == workload.success]
     for pod in world:
         if pod.succeeded and pod.end is not None and pod.end.termination_message.result:
@@ -186,7 +201,7 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
 
 
 def _unreadable(workload: Workload) -> list[str]:
-    """Annotations of the workload that cannot be read."""
+    """Returns notes about annotations of the workload that cannot be read."""
     return [
         f"annotation {name} of {workload.kind} {workload.name} is invalid; it is ignored"
         for name in workload.unreadable
@@ -194,12 +209,12 @@ def _unreadable(workload: Workload) -> list[str]:
 
 
 def _resuming(workload: Workload, reports: Reports) -> list[str]:
-    """The checkpoint from which the run continues."""
+    """Returns a note about the checkpoint from which the run continues."""
     return [resume_sentence(*reports.checkpoint, workload.created)] if reports.checkpoint else []
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
-    """The peers that an agent waits for."""
+    """Returns a note about the peers that an agent waits for."""
     for pod in pods:
         report = reports.of(pod.uid)
         if report is not None and report.missing and not pod.over:
@@ -209,14 +224,14 @@ def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
 
 
 def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble: Trouble | None) -> tuple[Phase, str]:
-    """Phase and reason of a run that is not over."""
+    """Returns the phase and the reason of a run that has not finished."""
     if workload.suspended:
         return (Phase.PENDING, QUEUED) if workload.queue or objects.kueue_workloads else (Phase.SUSPENDED, "")
     reason = trouble.reason if trouble is not None else QUEUED if workload.enqueued and not pods else ""
     world = [pod for pod in pods if pod.group == workload.success]
     started = [pod for pod in world if pod.running or pod.started is not None]
     if len(started) >= workload.needed:
-        # Deleted pods count as started, because it is not decided yet whether the run ends or restarts.
+        # Deleted pods are counted as started, because it is not decided yet whether the run finishes or restarts.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
     restarting = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
     restarting = restarting or any(pod.restarts for pod in world)

@@ -1,7 +1,8 @@
-"""Ends of pods as Observations for the diagnosis: which pods failed by themselves, and which were only deleted.
+"""Converts exits and deletions of pods into Observations for the diagnosis.
 
-When a pod fails, the controllers delete the rest of its gang. Kubernetes reports times in whole seconds, agents
-exactly; if cause and effect share a second, exit codes and messages decide.
+When a pod fails, the controllers delete the other pods of its gang. This module decides which pods failed, and which
+pods were only deleted. Kubernetes reports times in whole seconds, and agents report exact times. If a cause and its
+effect occur in the same second, this module uses exit codes and messages to distinguish them.
 """
 
 from __future__ import annotations
@@ -12,56 +13,62 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.plan.model import NODE
-from stepset.run_status import FailureKind
+from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.unstructured import integer, moment
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import Observation, error_of, find_error, may_be_aftermath
+from stepset.watch.diagnose import TAIL, Observation, error_of, find_error, may_be_aftermath
 
 DELETED = "was ended from outside"
-"""How a deleted pod ended if no controller recorded a reason."""
+"""What happened to a deleted pod if no controller recorded a reason."""
+
+POD_DELETED = "its pod was deleted"
+"""The error of a deleted pod if no controller has recorded a reason."""
+
+LOST_WITH_NODE = "was lost with its node"
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
-"""Reason of a pod, Job or TrainJob that exceeded its deadline: a failure of the run as a whole."""
+"""The reason of a pod, Job or TrainJob that exceeded its deadline. It means a failure of the whole run."""
 
 _STOP_CODES = (0, 128 + 1, 128 + 2, 128 + 15)
 _KILLED = 128 + 9
-_AGENT_CODES = {
+AGENT_CODES = {
     70: FailureKind.RENDEZVOUS,
     71: FailureKind.RENDEZVOUS,
     72: FailureKind.REJECTED,
     73: FailureKind.INFRASTRUCTURE,
 }
-"""Exit codes of the agent, and the kinds of failure that they mean (docs/design/agent.md, section "The end")."""
+"""The kind of failure for each exit code of the agent (docs/design/agent.md, section "The end")."""
 
-# Reasons of the condition DisruptionTarget (kubernetes v1.36 pkg/apis/core/types.go and the controllers that set it).
+# The reasons of the condition DisruptionTarget (kubernetes v1.36 pkg/apis/core/types.go, and the controllers that set
+# it).
 _DISRUPTIONS = {
     "PreemptionByScheduler": "was preempted",
     "EvictionByEvictionAPI": "was evicted",
     "TerminationByKubelet": "was ended by its node",
     "DeletionByTaintManager": "was removed from its node",
-    "DeletionByPodGC": "was lost with its node",
+    "DeletionByPodGC": LOST_WITH_NODE,
 }
 _KINDS = {kind.value: kind for kind in FailureKind}
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """Which pod runs which rank."""
+    """The pods on which the ranks run."""
 
     ranges: Mapping[str, tuple[int, int]]  # group -> (first rank, ranks per pod), as planned
     by_rank: Mapping[int, Pod]  # every known rank -> its pod
 
     def ranks_of(self, pod: Pod) -> range:
-        """The ranks that the plan assigns to a pod; empty if unknown."""
+        """Returns the ranks that the plan assigns to a pod, or an empty range if they are unknown."""
         first, count = self.ranges.get(pod.group, (0, 0))
         return range(first + pod.index * count, first + (pod.index + 1) * count)
 
 
 def rank_placement(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> RankPlacement:
-    """Which pod runs which rank: the agents' reports take precedence over the plan."""
+    """Returns which pod runs which rank. The reports of the agents take precedence over the plan."""
     found = RankPlacement(workload.ranks if workload else {}, {})
     by_rank = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
     for pod in pods:
@@ -80,25 +87,27 @@ def observations(
     present: bool = True,
     blame_deleted: bool = False,
 ) -> list[Observation]:
-    """Every unsuccessful end of some pods.
+    """Returns an observation for every failure, every exit of a rank and every deletion of the given pods.
 
-    `present` is whether the pods belong to the current attempt, to which the workload's conditions refer.
-    `blame_deleted` is whether the pod whose deletion was requested first is the cause, because no other failure is
-    known.
+    Args:
+        present: whether the pods belong to the current attempt. The conditions of the workload refer to this attempt.
+        blame_deleted: whether to report the pod with the earliest request for deletion as the cause. Use True if no
+            other failure is known.
     """
     own: list[Observation] = []
     deleted: list[Pod] = []
     for pod in pods:
+        report = reports.of(pod.uid)
+        own += _early_exits(pod, report, placement)
         if pod.succeeded:
             continue
-        report = reports.of(pod.uid)
         if _ended_by_deletion(pod):
             deleted.append(pod)
             if report is not None and pod.deletion_requested is not None:
                 own += [seen for seen in _reported(pod, report, placement) if seen.at < pod.deletion_requested]
         else:
             own += _failures(pod, report, placement)
-    first = min((o.at for o in own if not may_be_aftermath(o)), default=math.inf)
+    first = min((o.at for o in own if not o.succeeded and not may_be_aftermath(o)), default=math.inf)
     ends = [(pod, _stop_of(pod, objects, first, present)) for pod in deleted]
     if blame_deleted:
         earliest = min((pod.deletion_requested or 0.0 for pod in deleted), default=0.0)
@@ -106,8 +115,21 @@ def observations(
     return own + [_deleted(pod, stopped, placement) for pod, stopped in ends]
 
 
+def _early_exits(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
+    """Yields an observation for each rank of a pod that has exited with code 0, unless the pod was being deleted."""
+    ended = [rank.ended for rank in report.ranks.values() if rank.ended is not None] if report is not None else []
+    for event in ended:
+        seen = replace(_event(pod, event, placement), succeeded=True)
+        if event.get("exit_code") == 0 and seen.at < (pod.deletion_requested or math.inf):
+            yield seen
+    if pod.succeeded and not ended and placement.ranks_of(pod):
+        yield replace(_of_pod(pod, placement, _end_time(pod), exit_code=0), succeeded=True)
+
+
 def _ended_by_deletion(pod: Pod) -> bool:
-    """Whether a pod ended, or will end, because it was deleted and not because something in it failed."""
+    """Returns whether a pod exited or will exit because it was deleted. If False, something in the pod failed."""
+    if pod.lost:
+        return False
     if pod.deletion_requested is None:
         return pod.deleted and pod.end is None and pod.phase != "Failed"
     if pod.disruption is not None:
@@ -116,13 +138,13 @@ def _ended_by_deletion(pod: Pod) -> bool:
     if end is None or end.at is None:
         return True
     if end.termination_message.failed is not None:
-        return False  # an agent that is only stopped reports no failure
-    # The deletion time of a pod changes when the pod has ended; the exit code still shows that it was stopped.
+        return False  # if an agent was only stopped, it reports no failure
+    # The deletion time of a pod changes after the pod has exited. The exit code still shows that the pod was stopped.
     return end.at > pod.deletion_requested or end.exit_code in _STOP_CODES
 
 
 def _stop_of(pod: Pod, objects: RunObjects, first: float, present: bool) -> bool:
-    """Whether a pod was deleted because the run, or its attempt, was over or stopped."""
+    """Returns whether a pod was deleted because the run, or the pod's attempt, finished or was stopped."""
     causes = [math.floor(first) if first < math.inf else math.inf]
     workload = objects.workload
     if present and workload is not None:
@@ -141,7 +163,7 @@ def _deleted(pod: Pod, stopped: bool, placement: RankPlacement) -> Observation:
         placement,
         pod.deletion_requested or _end_time(pod),
         exit_code=pod.end.exit_code if pod.end is not None else None,
-        error="" if stopped else "its pod was deleted",
+        error="" if stopped else POD_DELETED,
         kind=None if stopped else FailureKind.INFRASTRUCTURE,
         stopped=stopped,
         how="was stopped" if stopped else DELETED,
@@ -149,7 +171,7 @@ def _deleted(pod: Pod, stopped: bool, placement: RankPlacement) -> Observation:
 
 
 def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
-    """The failures in a pod that was not deleted."""
+    """Yields the failures in a pod that was not deleted."""
     if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
         yield _of_pod(
             pod,
@@ -160,6 +182,10 @@ def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> I
             error=pod.message or pod.disruption.message,
         )
         return
+    if pod.lost:
+        at = pod.deletion_requested or pod.started
+        yield _of_pod(pod, placement, at, kind=FailureKind.INFRASTRUCTURE, how=LOST_WITH_NODE)
+        return
     if pod.reason == DEADLINE_EXCEEDED:
         yield _of_pod(pod, placement, _end_time(pod), kind=FailureKind.DEADLINE_EXCEEDED, how="failed", stopped=True)
         return
@@ -169,7 +195,7 @@ def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> I
             pod,
             placement,
             at=(end.at if end else None) or pod.scheduled or pod.created,
-            # Without the condition DisruptionTarget the pod exceeded its own limits, not the node's capacity.
+            # If the condition DisruptionTarget is missing, the pod exceeded its own limits and not the node's capacity.
             kind=FailureKind.USER_ERROR if pod.reason == "Evicted" else FailureKind.INFRASTRUCTURE,
             how=_by_node(pod),
             error=pod.message or pod.reason,
@@ -193,7 +219,7 @@ def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> I
 
 def _disrupted(pod: Pod, reason: str) -> str:
     if reason == "DeletionByTaintManager" and (pod.silent or (pod.end is None and pod.over)):
-        return "was lost with its node"  # the node never reported the pod's end
+        return LOST_WITH_NODE  # the node has never reported the exit of the pod
     return _DISRUPTIONS.get(reason, "was ended by the cluster")
 
 
@@ -204,7 +230,7 @@ def _by_node(pod: Pod) -> str:
 
 
 def _before(end: End | None, at: float | None) -> bool:
-    """Whether a container had failed before that time."""
+    """Returns whether a container failed before a time."""
     if end is None or end.at is None or at is None or end.exit_code in _STOP_CODES:
         return False
     exact = moment(end.termination_message.failed, "at") if end.termination_message.failed is not None else None
@@ -212,7 +238,7 @@ def _before(end: End | None, at: float | None) -> bool:
 
 
 def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], placement: RankPlacement) -> Observation:
-    """The agent's verdict in the termination message."""
+    """Returns an observation for the agent's verdict in the termination message."""
     seen = _event(pod, failed, placement)
     tail = failed.get("tail")
     lines = tuple(str(line) for line in tail) if isinstance(tail, list) else ()
@@ -220,7 +246,7 @@ def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], placement: RankPlace
 
 
 def _reported(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator[Observation]:
-    """The failed ranks in the agent's output."""
+    """Yields an observation for each failed rank in the agent's output."""
     for rank in report.ranks.values():
         for event in (rank.ended, rank.failed):
             if event is not None and (event is rank.failed or event.get("exit_code") != 0):
@@ -232,7 +258,7 @@ def _reported(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator
 
 
 def _without_verdict(pod: Pod, end: End, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
-    """A pod that failed without an agent's verdict: judged by its exit code and last lines."""
+    """Yields observations for a pod that failed without a verdict. Uses the exit code and the last lines of the pod."""
     for event in end.termination_message.events:
         failed = event.get("event") == "failed"
         if failed or (event.get("event") == "exited" and event.get("exit_code") != 0):
@@ -243,7 +269,7 @@ def _without_verdict(pod: Pod, end: End, report: PodReport | None, placement: Ra
         placement,
         _end_time(pod),
         exit_code=end.exit_code,
-        kind=_AGENT_CODES.get(end.exit_code) if pod.agent and not end.termination_message.events else None,
+        kind=AGENT_CODES.get(end.exit_code) if pod.agent and not end.termination_message.events else None,
         how="" if end.main else f"failed, as its container {end.container} exited with code {end.exit_code}",
     )
     tails = end.termination_message.tails
@@ -254,15 +280,18 @@ def _without_verdict(pod: Pod, end: End, report: PodReport | None, placement: Ra
 
 
 def _with_error(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The last lines of the last source that contains an error, else those of the last source."""
-    with_error = [tail for tail in tails.values() if find_error(tail)]
+    """Returns the last lines of the last source that contains an error.
+
+    If no source contains an error, returns the last lines of the last source.
+    """
+    with_error = [tail for tail in tails.values() if find_error(tail[-TAIL:])]
     return (with_error or list(tails.values()) or [()])[-1]
 
 
 def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Observation:
-    """An agent's event about an end, as an observation."""
+    """Returns an observation for an agent's event about a failure or an exit."""
     rank, kind = integer(event, "rank"), event.get("kind")
-    # The launcher's pod reports ranks of other pods.
+    # The pod of the launcher also reports ranks that run in other pods.
     rank_pod = pod if rank is None else placement.by_rank.get(rank, pod)
     return Observation(
         source=pod.source if rank is None else f"rank {rank}",
@@ -278,16 +307,22 @@ def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Obse
 
 
 def _with_memory(seen: Observation, end: End) -> Observation:
-    """Adds whether the kubelet reports that memory ran out, except for ranks that only lost a peer."""
+    """Records in an observation whether the kubelet reports that memory was exhausted.
+
+    An observation of a rank that only lost a peer is not changed.
+    """
     if end.reason == "OOMKilled":
         return seen if seen.kind is not None or may_be_aftermath(seen) else replace(seen, out_of_memory=True)
     killed = seen.exit_code == _KILLED or seen.signal == _KILLED - 128
-    # If the container had run out of memory, the kubelet would report OOMKilled: this SIGKILL has another sender.
+    # If the container had exhausted its memory, the kubelet would report OOMKilled. This SIGKILL has another sender.
     return replace(seen, out_of_memory=False) if killed and seen.kind is None and not error_of(seen) else seen
 
 
 def _of_pod(pod: Pod, placement: RankPlacement, at: float | None, **known: Any) -> Observation:
-    """The end of a pod as a whole: that of its rank if it has exactly one, else the pod's."""
+    """Returns an observation for a pod as a whole.
+
+    If the pod has exactly one rank, the observation is for this rank.
+    """
     ranks = placement.ranks_of(pod)
     rank = ranks[0] if len(ranks) == 1 and pod.group == NODE else None
     source = pod.source if rank is None else f"rank {rank}"
@@ -295,12 +330,12 @@ def _of_pod(pod: Pod, placement: RankPlacement, at: float | None, **known: Any) 
 
 
 def _end_time(pod: Pod) -> float:
-    """When the pod's container ended; infinity if unknown."""
+    """Returns when the container of the pod exited, or infinity if this time is unknown."""
     return pod.end.at if pod.end is not None and pod.end.at is not None else math.inf
 
 
 def tails(pods: Iterable[Pod]) -> dict[str, str]:
-    """The last line of each source, from termination messages."""
+    """Returns the last line of each source in the termination messages."""
     found = {}
     for pod in pods:
         if pod.end is None:
@@ -312,3 +347,13 @@ def tails(pods: Iterable[Pod]) -> dict[str, str]:
             if isinstance(tail, list) and tail:
                 found[pod.source if rank is None else f"rank {rank}"] = str(tail[-1])
     return found
+
+
+def was_deleted(status: RunStatus) -> bool:
+    """Returns whether a run has finished because the run or one of its pods was deleted.
+
+    If a namespace is deleted, its pods are deleted first. Therefore the runs in this namespace fail.
+    """
+    failure = status.failure
+    cancelled = failure is not None and (failure.kind is FailureKind.CANCELLED or failure.error == POD_DELETED)
+    return status.phase is Phase.LOST or cancelled

@@ -1,55 +1,59 @@
-"""Problems that keep a run from making progress: no room, no image, no Secret, a quota, a webhook, a lost node.
+"""Finds problems that keep a run from making progress.
 
-Trouble is not a failure: quotas are freed and nodes return. A waiting caller gives up at its time limit, or earlier if
-the problem does not resolve itself.
+Examples are missing resources, images or Secrets, an exceeded quota, a webhook that rejects pods, and a lost node. Such
+a problem is not a failure, because the problem can be temporary. A waiting caller gives up at its time limit. If the
+problem cannot resolve itself, the caller gives up earlier.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
 from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
-from stepset.watch.cluster.events import REFUSED, Event
+from stepset.targets.pods.service_account import creation_after
+from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, make_failure
+from stepset.watch.cluster.events import MOUNT, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
-from stepset.watch.diagnose import make_failure
 from stepset.watch.present.sentences import queue_sentence
 
 OVERDUE = 10.0
-"""Seconds by which a pod's deletion must be overdue for its node to count as lost; a live kubelet takes less."""
+"""If the deletion of a pod is overdue by this number of seconds, its node is lost. A working kubelet needs less."""
 PULLING_AFTER = 3.0
-"""Seconds after which a container that waits for nothing else counts as waiting for its image."""
-UNQUEUED = 60.0
-"""Seconds for which a suspended run may be missing from the queue that it names."""
+"""The number of seconds after which a container that waits for nothing else is assumed to wait for its image."""
 FIX_BY_USER = 120.0
-"""Seconds for a user to fix a problem that does not resolve itself: to create a missing Secret, to change a policy. The
-kubelet retries a volume after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
-NO_FIX = 0.0
-"""Seconds to wait for problems that cannot be fixed because they are in the pods themselves."""
+"""The number of seconds in which a user can fix a problem that cannot resolve itself, such as a missing Secret or a
+policy. The kubelet retries a volume after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
+NO_FIX = 5.0
+"""The number of seconds to wait if the problem is in a pod itself. Such a problem cannot be fixed, but the pod may be a
+pod of another user with the index of a pod of the run. The controller of the Job deletes one of the two pods after
+about a second (SyncJobBatchPeriod in kubernetes v1.36 pkg/controller/job/job_controller.go)."""
 TRANSIENT_FOR = 60.0
-"""Seconds for which a transient problem may recur before it is trouble."""
+"""The number of seconds for which a transient problem may recur before it is reported."""
+_OWN_OBJECT = r'(?i)\b(?:configmap|secret|(?:jobset|job|trainjob)\.[-.\w]+) "%s(?:-[^"]*)?" not found'
+"""Matches a message about a missing object of a run. `%s` is the escaped name of the run."""
 
+# The reasons why a run waits (RunStatus.reason). Unschedulable is also a FailureKind: it is the kind of the failure of
+# a run that waited too long.
 QUEUED, UNSCHEDULABLE, PULLING, STARTING, NODE_LOST = "Queued", "Unschedulable", "PullingImage", "Starting", "NodeLost"
 
-# No attempt can succeed: the name is invalid, or the image is absent and must not be pulled.
+# Waiting cannot help. The name of the image is invalid, or the image is absent and must not be pulled.
 _NO_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed")
 _CONFIG = ("CreateContainerConfigError",)
 _OTHER_WAITS = ("CreateContainerError", "RunContainerError", "PostStartHookError")
 _ENDS_AGAIN = ("CrashLoopBackOff",)
-_MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
-_SANDBOX = ("FailedCreatePodSandBox", "FailedCreatePodContainer")
 
-# The kubelet's messages about an image that the pod's own security context forbids.
+# The kubelet's messages about an image that the security context of the pod forbids.
 _FORBIDDEN = re.compile(r"runAsNonRoot|runAsUser")
 _OTHER_USER = "use an image whose USER is a number other than 0, or set securityContext.runAsUser in pod_template"
-# Messages of kubelet and API server about a missing object.
+# Messages of the kubelet and the API server about a missing object.
 _MISSING = re.compile(
     r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
     r"|couldn't find key"
@@ -65,10 +69,10 @@ class Trouble:
     """A problem that keeps a run from making progress."""
 
     reason: str  # Queued, Unschedulable, PullingImage, Starting or NodeLost
-    failure: Failure  # the run's failure if it were given up now
+    failure: Failure  # the failure of the run if the caller gave up now
     serious: bool = True  # False for a normal, short wait
-    wait_limit: float | None = None  # most seconds to wait; None: it may resolve itself at any time
-    waiting: Waiting | None = None  # the run's place in a queue, if it waits for that
+    wait_limit: float | None = None  # the maximum number of seconds to wait; None if the problem may end at any time
+    waiting: Waiting | None = None  # the queue and the position of the run in this queue, if the run waits in a queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,46 +83,51 @@ class LostPod:
     uid: str
     node: str
     since: float  # when its deletion was due, in seconds since the epoch
-    release: bool  # whether to force-delete it: the job requires this, and `lost_node_after` has passed
+    release: bool  # whether to force-delete it; True if the job sets `lost_node_after` and this time has passed
 
 
 def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
-    """Pods of all attempts whose deletion is overdue. A new attempt waits until the old pods are deleted.
+    """Returns the pods whose deletion is overdue. `now` is in seconds since the epoch.
 
-    Neither Job nor JobSet reports this. `now` is in seconds since the epoch.
+    Pods of all attempts are included. A new attempt waits until the old pods are deleted. Job and JobSet do not report
+    this wait.
     """
     workload = objects.workload
     after = workload.lost_after if workload is not None else None
     return [
         LostPod(pod.name, pod.uid, pod.node, pod.due, after is not None and now >= pod.due + after)
         for pod in objects.terminating()
-        # If the pod is known to have ended, its node is alive.
+        # If the exit of a pod is known, the node of the pod has reported it. Therefore the node is not lost.
         if pod.due is not None and now > pod.due + OVERDUE and not pod.over
     ]
 
 
 def trouble_of(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Trouble | None:
-    """The worst problem that keeps a run from making progress, if any; `now` is in seconds since the epoch."""
+    """Returns the worst problem that keeps a run from making progress, or None. `now` is in seconds since the epoch."""
     if workload.suspended:
-        return _queue(objects, workload, now)
+        return _queue(objects, workload)
     return next(_troubles(objects, workload, pods, now), None)
 
 
 def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> Iterator[Trouble]:
-    """All problems, the worst first."""
+    """Yields all problems, the worst first."""
     yield from _nodes(objects, workload, pods, now)
     waiting = [pod for pod in pods if not pod.over and not pod.running]
     yield from _waits(waiting)
     yield from _not_created(objects, workload, pods)
-    yield from _mounts(objects, waiting)
+    yield from _mounts(objects, workload, waiting)
     yield from _no_room(objects, waiting)
     gated = [pod for pod in waiting if pod.gated]
     if gated:
         place = _place(objects, workload)
-        words = place.message if place is not None else ""
         text = f"{_names(gated)} {_waits_word(gated)} for the removal of scheduling gates"
-        text += f": {words}" if words else "."
-        yield _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, gated[0], waiting=place)
+        if place is not None and place.inadmissible:
+            text += f": {queue_sentence(place)}"
+        elif place is not None and place.message:
+            text += f": {place.message}"
+        else:
+            text += "."
+        yield _in_queue(objects, text, place, gated[0])
     yield from _pulling(waiting, now)
 
 
@@ -142,7 +151,7 @@ def _remedy(workload: Workload) -> str:
 
 
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """Problems that the kubelet reports about waiting containers, permanent ones first."""
+    """Yields the problems that the kubelet reports about waiting containers. Permanent problems come first."""
     waits = [(pod, pod.wait) for pod in waiting if pod.wait is not None]
     before = [(pod, wait) for pod, wait in waits if wait.container != CONTAINER and wait.reason in _ENDS_AGAIN]
     if before:
@@ -169,7 +178,7 @@ def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
 
 
 def _kind_and_limit(wait: Wait) -> tuple[FailureKind, float | None]:
-    """The failure kind of a wait, and the seconds it may last."""
+    """Returns the kind of failure for a wait, and the maximum number of seconds that the wait may last."""
     if wait.reason in _NO_IMAGE:
         return FailureKind.IMAGE_PULL, NO_FIX
     if wait.reason in _IMAGE:
@@ -182,20 +191,26 @@ def _kind_and_limit(wait: Wait) -> tuple[FailureKind, float | None]:
 
 
 def _most_specific(waits: Sequence[Wait]) -> Wait:
-    """The most detailed reason; the kubelet's messages during a back-off have fewer details."""
+    """Returns the wait with the most detailed message. During a back-off, the kubelet's messages have fewer details."""
     return max(waits, key=lambda wait: (not wait.reason.endswith("BackOff"), len(wait.message)))
 
 
 def _not_created(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> Iterator[Trouble]:
-    """Pods, Jobs or JobSets that were rejected, which only events report."""
+    """Yields rejections of pods, Jobs or JobSets. Only events report such rejections."""
     if len(pods) >= sum(workload.groups.values()) > 0:
         return
-    refused = [event for event in objects.events.of(REFUSED) if not _created_later(event, objects, pods)]
+    refused = [
+        event
+        for event in objects.events.of(REFUSED)
+        if not _created_later(event, objects, pods) and not _is_transient(event, workload)
+    ]
     if refused:
         event = refused[-1]
         text = f"{event.kind} {event.name} cannot create its objects: {event.message}"
         if re.search(LACKS_RESTRICTED, event.message):
             text += f"; {REMEDY}"
+        if remedy := creation_after(event.message):
+            text += f"; {remedy}"
         if "quota" in event.message:
             yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text)
         elif _NO_ANSWER.search(event.message):
@@ -205,7 +220,7 @@ def _not_created(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -
 
 
 def _created_later(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bool:
-    """Whether a rejected object exists now. Creation times are whole seconds."""
+    """Returns whether an object that was rejected exists now. Creation times are whole seconds."""
     jobs = {job.name: job for job in objects.jobs}
     if event.kind == "Job" and event.name in jobs:
         own = [pod for pod in pods if pod.job == event.name]
@@ -217,17 +232,21 @@ def _created_later(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bo
 
 
 def last_created(pods: Sequence[Pod]) -> float:
-    """When the newest pod was created; 0 without pods."""
+    """Returns when the newest pod was created, or 0 if there are no pods."""
     return max((pod.created for pod in pods), default=0.0)
 
 
-def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
-    """Unavailable volumes and networks, which only events report."""
+def _mounts(objects: RunObjects, workload: Workload, waiting: Sequence[Pod]) -> Iterator[Trouble]:
+    """Yields unavailable volumes and networks. Only events report these problems."""
     by_uid = {pod.uid: pod for pod in waiting if pod.scheduled is not None and pod.ready_to_start is None}
     if not by_uid:
         return
-    for reasons in (_MOUNT, _SANDBOX):
-        found = [event for event in objects.events.of(reasons) if event.about in by_uid and not _is_transient(event)]
+    for reasons in (MOUNT, SANDBOX):
+        found = [
+            event
+            for event in objects.events.of(reasons)
+            if event.about in by_uid and not _is_transient(event, workload)
+        ]
         if found:
             pod = by_uid[found[-1].about]
             affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
@@ -238,24 +257,33 @@ def _mounts(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
             yield _trouble(STARTING, kind, text + found[-1].message, pod, wait_limit=wait_limit)
 
 
-def _is_transient(event: Event) -> bool:
-    """Whether an event only shows that the kubelet's caches are not filled yet."""
-    return _CACHE_NOT_FILLED.search(event.message) is not None and event.last - event.first < TRANSIENT_FOR
+def _is_transient(event: Event, workload: Workload) -> bool:
+    """Returns whether an event only shows that a cache is not filled yet, or that a submission is not complete yet.
+
+    A submission creates the ConfigMaps of a run after its workload. After the creation of a JobSet, a webhook may
+    reject its Jobs for a moment, because the webhook's cache does not contain the JobSet.
+    """
+    own = _OWN_OBJECT % re.escape(workload.run)
+    soon = _CACHE_NOT_FILLED.search(event.message) is not None or re.search(own, event.message) is not None
+    return soon and event.last - event.first < TRANSIENT_FOR
 
 
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
         text = f"no room for {_names(without)}: {without[0].unschedulable}"
-        wait_limit = FIX_BY_USER if _MISSING.search(without[0].unschedulable) else None
-        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0], wait_limit=wait_limit)
+        found = _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
+        if _MISSING.search(without[0].unschedulable):
+            failure = replace(found.failure, advice=CREATE_ADVICE)
+            found = replace(found, failure=failure, wait_limit=FIX_BY_USER)
+        yield found
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
-    """An image that is being pulled: not a problem, but the reason why the run has not started.
+    """Yields the pull of an image as the reason why the run has not started. A pull is not a problem.
 
-    It is inferred from a container that waits for nothing else. The kubelet's event about the image is not a warning,
-    and only warnings are watched.
+    A container that waits for nothing else is assumed to wait for its image. The kubelet's event about the image is not
+    a warning, and only warnings are watched.
     """
     pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.ready_to_start or now) > PULLING_AFTER]
     if pulling:
@@ -263,22 +291,39 @@ def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
         yield _trouble(PULLING, FailureKind.IMAGE_PULL, text, pulling[0], serious=False)
 
 
-def _queue(objects: RunObjects, workload: Workload, now: float) -> Trouble | None:
-    """The wait of a suspended run in a queue."""
+def _queue(objects: RunObjects, workload: Workload) -> Trouble | None:
+    """Returns the trouble of a suspended run that waits in a queue."""
     place = _place(objects, workload)
     if place is not None:
-        return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, queue_sentence(place), waiting=place)
-    if workload.queue and not objects.kueue_workloads and now - workload.created > UNQUEUED:
-        text = (
-            f"the run is suspended and has no place in queue {workload.queue}: check that the queue exists and"
-            f" that Kueue manages {workload.kind}s in this cluster."
-        )
-        return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text)
-    return None
+        return _in_queue(objects, queue_sentence(place), place)
+    unqueued = objects.unqueued
+    if unqueued is None or objects.kueue_workloads or not (unqueued.confirmed or unqueued.missing):
+        return None
+    # If the account has no permission to read Workloads, it is possible that the run is queued and that its priority
+    # class was deleted afterwards.
+    limit = FIX_BY_USER if unqueued.confirmed and unqueued.missing else None
+    text = unqueued.sentence(workload.queue, workload.kind)
+    found = _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, wait_limit=limit)
+    return replace(found, failure=replace(found.failure, advice=unqueued.advice))
+
+
+def _in_queue(objects: RunObjects, text: str, place: Waiting | None, pod: Pod | None = None) -> Trouble:
+    """Returns the trouble of a run that waits in a queue.
+
+    The trouble has a `wait_limit` if the queue cannot admit the run until a user changes the job or the queue. If the
+    run is paused, the trouble has no limit.
+    """
+    if place is None or not place.inadmissible:
+        return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, pod, waiting=place)
+    # An evicted run was admitted before. The queue may be stopped for maintenance, or the run may be paused.
+    paused = objects.queued is not None and objects.queued.paused
+    limit = None if paused else FIX_BY_USER
+    trouble = _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, pod, waiting=place, wait_limit=limit)
+    return replace(trouble, failure=replace(trouble.failure, advice=CHANGE_ADVICE))
 
 
 def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
-    """The run's place in a Kueue queue; None if it does not wait in one."""
+    """Returns the Kueue queue and the run's position in it, or None if the run does not wait in a Kueue queue."""
     queued = objects.queued
     return None if queued is None else queued.waiting(workload.queue, objects.position)
 
@@ -289,7 +334,7 @@ def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | Non
 
 
 def _names(pods: Sequence[Pod]) -> str:
-    """Pods as text: the name of the first, and the number of the others."""
+    """Returns the name of the first pod, and the number of the other pods."""
     first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
     return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
 

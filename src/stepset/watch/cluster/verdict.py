@@ -1,4 +1,4 @@
-"""Reads and writes the annotation of a workload that contains the end of its run."""
+"""Reads and writes the verdict of a run, which is stored in an annotation of its workload."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from stepset.run_status import RunStatus
 from stepset.watch.bounded_json import parse_json
 
 LIMIT = 48 * 1024
-"""Bytes of a verdict; all annotations of an object may have 256 KiB together."""
+"""The maximum number of bytes of a verdict. All annotations of an object together may have 256 KiB."""
 
 _TEXT = 500
 _ROWS = 64
 _SMALLER = ((200, 20), (60, 8), (20, 2))
-"""(characters per text, items per list) to which a verdict that is too large is cut; tried in this order."""
+"""The limits for a verdict that is too large: the number of characters of a string, and the number of items of a list.
+The pairs are tried in this order."""
 _RESULT = 8 * 1024
-"""The maximum size of a result in a cut verdict, in bytes; a larger one is dropped: a cut result would be wrong."""
+"""The maximum size of a result in a shortened verdict, in bytes. A larger result is dropped, because a shortened result
+would be wrong."""
 
 
 def parse_verdict(stored: str) -> RunStatus | None:
-    """Parses the annotation; None if it is invalid: of another version, or written by another user.
+    """Parses the annotation. Returns None if the annotation is invalid.
 
-    `workload.verdict_of` decides whether the workload confirms it.
+    For example, another version or another user may have written an invalid annotation.
+
+    `workload.verdict_of` decides whether the workload confirms the verdict.
     """
     if len(stored) > 2 * LIMIT:
         return None
@@ -35,30 +39,32 @@ def parse_verdict(stored: str) -> RunStatus | None:
 
 
 def verdict_text(status: RunStatus) -> str:
-    """A final status as text of at most LIMIT bytes.
+    """Returns a final status as text of at most LIMIT bytes.
 
-    Long lines are cut. If the text is too long, the last lines of ranks and some ranks are omitted. If it is still too
-    long, every text and list is cut to its beginning.
+    Long lines are shortened. If the text is still too long, the last lines of all ranks are omitted, and at most _ROWS
+    ranks are kept. Ranks that did not succeed are kept first. If the text is then still too long, all strings and lists
+    are shortened.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
     """
-    # The workload's metadata contains these, too (`workload.described`).
-    status = status.with_(program="", labels={}, namespace="")
+    # The metadata of the workload contains these fields, too (`workload.described`).
+    status = status.with_(program="", labels={}, namespace="", submitted_by="")
     failure = status.failure
     if failure is not None:
         tail = tuple(line[-_TEXT:] for line in failure.tail)
-        failure = replace(failure, tail=tail, error=failure.error[:_TEXT], message=failure.message[: 2 * _TEXT])
+        error, frame = failure.error[:_TEXT], failure.frame[:_TEXT]
+        failure = replace(failure, tail=tail, error=error, frame=frame, message=failure.message[: 2 * _TEXT])
     rows = tuple(replace(row, last_line=row.last_line[:_TEXT]) for row in status.ranks)
     text = _text(status.with_(failure=failure, ranks=rows))
     if len(text.encode()) <= LIMIT:
         return text
-    # Ranks that did not succeed come first: they explain the failure.
+    # Ranks that did not succeed come first, because they explain the failure.
     kept = sorted(rows, key=lambda row: row.state == "Succeeded")[:_ROWS]
     note = f"{len(rows) - len(kept)} of {len(rows)} ranks are not shown"
     short = tuple(replace(row, last_line="") for row in sorted(kept, key=lambda row: (row.rank is None, row.rank or 0)))
     if failure is not None:
-        failure = replace(failure, aftermath=failure.aftermath[:_ROWS])
+        failure = replace(failure, aftermath=failure.aftermath[:_ROWS], same_error=failure.same_error[:_ROWS])
     notes = (*status.notes, note) if len(kept) < len(rows) else status.notes
     status = status.with_(failure=failure, ranks=short, notes=notes)
     text = _text(status)
@@ -69,7 +75,7 @@ def verdict_text(status: RunStatus) -> str:
 
 
 def _cut(status: RunStatus, characters: int, items: int) -> RunStatus:
-    """A status with the beginnings of its texts and lists; without a large result."""
+    """Returns a status in which all strings and lists are shortened. Removes the result if it is large."""
     notes = status.notes
     if len(json.dumps(status.result)) > _RESULT:
         status, notes = status.with_(result=None), ("the result is too large to be shown", *notes)

@@ -1,4 +1,4 @@
-"""Reads the state of a run's top-level object, with one function per kind.
+"""Reads the state of a run's top-level object. There is one function for each kind.
 
 Sources: kubernetes-sigs/jobset v0.12.0 pkg/controllers; kubeflow/trainer v2.3.0 pkg/runtime/framework/plugins/jobset;
 kubernetes v1.36 pkg/controller/job; volcano.sh/apis v1.13 batch/v1alpha1.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct, field, structs
 
 from stepset.plan.model import NODE
 from stepset.run_status import Phase, RunStatus
@@ -20,8 +21,10 @@ from stepset.targets.metadata import (
     PREFIX,
     PROGRAM,
     QUEUE_LABEL,
+    QUEUE_PRIORITY_LABEL,
     RANKS,
     RUN,
+    SUBMITTED_BY,
     TTL,
     VERDICT,
     WORLD_SIZE,
@@ -43,62 +46,67 @@ from stepset.watch.bounded_json import parse_json
 from stepset.watch.cluster.ownership import controller_of
 from stepset.watch.cluster.verdict import parse_verdict
 
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of a JobSet's Jobs
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of the Jobs of a JobSet
 
 _MAX_RANKS = 1024
-"""The maximum number of ranks of a pod; an annotation that states more is ignored."""
+"""The maximum number of ranks of a pod. An annotation with a larger number is ignored."""
+_ACCOUNT = 300
+"""The maximum number of characters of an account's name. The end of a longer name is omitted."""
 
 Ended = Literal["", "Succeeded", "Failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """The top-level object of a run. Times are seconds since the epoch."""
 
     kind: str
     name: str
     uid: str
-    owner: str = ""  # uid of its controller, if any
-    owner_kind: str = ""  # kind of its controller
-    run: str = ""  # name of the run
-    job: str = ""  # name of the job
+    owner: str = ""  # the uid of its controller, if it has one
+    owner_kind: str = ""  # the kind of its controller
+    run: str = ""  # the name of the run
+    job: str = ""  # the name of the job
     created: float = 0.0
     deletion_requested: float | None = None  # when its deletion was requested
     suspended: bool = False  # whether it is suspended
-    queue: str = ""  # the Kueue queue that it waits in while suspended
+    queue: str = ""  # the Kueue queue in which it waits while it is suspended
+    queue_priority: str = ""  # name of its WorkloadPriorityClass
     enqueued: bool = False  # whether it waits in a queue of its own controller (Volcano)
     ended: Ended = ""
-    at: float | None = None  # when it ended
-    reason: str = ""  # as its status reports it; for a Job, set as soon as its failure is certain
-    message: str = ""  # as its status reports it
+    at: float | None = None  # when it finished
+    reason: str = ""  # the reason in its status; for a Job, it is set when the failure is certain
+    message: str = ""  # the message in its status
     restarting: bool = False  # whether its gang is being restarted
-    attempt: int = 0  # gang restarts so far
+    attempt: int = 0  # the number of restarts of the gang so far
     stopped: float | None = None  # when its controller started to delete its pods, for any reason
-    resumed: float | None = None  # when its last suspension ended; pods deleted before are ignored
+    resumed: float | None = None  # when its last suspension ended; pods that were deleted before this time are ignored
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> planned pods
-    replicas: Mapping[str, int] = field(default_factory=dict)  # of a JobSet: group -> planned Jobs
-    succeeded: int = 0  # pods whose success its controller has recorded
-    counted: int = 0  # of a StatefulSet: pods that its controller counts
+    replicas: Mapping[str, int] = field(default_factory=dict)  # for a JobSet: group -> planned Jobs
+    succeeded: int = 0  # the number of pods whose success its controller has recorded
+    names_pods: bool = False  # for a Volcano Job: the name of a pod consists of its name, the group and the index
+    planned: int = 0  # for a StatefulSet: the planned number of pods; while it is scaled to zero, the number before
+    counted: int = 0  # for a StatefulSet: the number of pods that its controller counts
     success: str = NODE  # the group that must succeed for the run to succeed
-    needed: int = 1  # pods of that group that must run, and succeed unless `first` is set
-    first: bool = False  # whether the success of that group's pod 0 suffices: it ends after the others
-    min_nodes: int | None = None  # of an elastic world: the minimum number of nodes
+    needed: int = 1  # the number of pods of that group that must run, and must succeed unless `first` is set
+    first: bool = False  # whether only pod 0 of that group must succeed; it exits after the others
+    min_nodes: int | None = None  # for an elastic world: the minimum number of nodes
     elastic: bool = False  # whether its pods are replaced one by one
-    deadline: int | None = None  # seconds
-    world_size: int | None = None  # planned ranks, if known
+    deadline: int | None = None  # in seconds
+    world_size: int | None = None  # the planned number of ranks, if it is known
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # group -> (first rank, ranks per pod)
-    lost_after: float | None = None  # seconds after which to force-delete a lost node's pods; None: never
-    ttl: float | None = None  # seconds from its end until stepset may delete it; None: never
+    lost_after: float | None = None  # seconds after which the pods of a lost node are force-deleted; None: never
+    ttl: float | None = None  # seconds after which stepset may delete a finished run; None: never
     program: str = ""  # what the run executes
-    labels: Mapping[str, str] = field(default_factory=dict)  # the job's labels
+    labels: Mapping[str, str] = field(default_factory=dict)  # the labels of the job
     namespace: str = ""
-    verdict: RunStatus | None = None  # the end of the run, if stored in an annotation and confirmed by its controller
-    unconfirmed: RunStatus | None = None  # the end of the run, if stored and not yet confirmed by its controller
-    unreadable: tuple[str, ...] = ()  # its annotations that cannot be read
+    submitted_by: str = ""  # the account that submitted the run
+    verdict: RunStatus | None = None  # the stored final status, if its controller confirms it
+    unconfirmed: RunStatus | None = None  # the stored final status, if its controller does not confirm it yet
+    unreadable: tuple[str, ...] = ()  # the annotations that cannot be read
 
 
 def read_workload(data: Fields) -> Workload | None:
-    """Reads a workload; None for an object of another kind."""
+    """Reads a workload. Returns None for an object of another kind."""
     kind, group = text(data, "kind"), text(data, "apiVersion").partition("/")[0]
     read = _READERS.get((group, kind))
     if read is None:
@@ -119,6 +127,7 @@ def read_workload(data: Fields) -> Workload | None:
         created=time_of(meta, "creationTimestamp") or 0.0,
         deletion_requested=time_of(meta, "deletionTimestamp"),
         queue=text(labels, QUEUE_LABEL),
+        queue_priority=text(labels, QUEUE_PRIORITY_LABEL),
         world_size=number(notes, WORLD_SIZE) or None,
         min_nodes=number(notes, MIN_NODES) or None,
         ranks=ranks or {},
@@ -127,47 +136,55 @@ def read_workload(data: Fields) -> Workload | None:
         program=text(notes, PROGRAM),
         labels=_own_labels(labels),
         namespace=text(meta, "namespace"),
+        submitted_by=one_line(text(notes, SUBMITTED_BY), _ACCOUNT),
         unreadable=(RANKS,) if ranks is None else (),
     )
     return _with_verdict(read(common, part(data, "spec"), part(data, "status")), text(notes, VERDICT))
 
 
 def verdict_of(data: Fields) -> RunStatus | None:
-    """The stored end of a run; None if there is none, or if its controller does not confirm it."""
+    """Returns the stored final status of a run. Returns None if no confirmed status is stored."""
     workload = read_workload(data) if text(part(data, "metadata", "annotations"), VERDICT) else None
     return None if workload is None else workload.verdict
 
 
 def _with_verdict(workload: Workload, stored: str) -> Workload:
-    """Adds the stored verdict: confirmed if the workload has ended in the same way, unconfirmed if it has not ended.
+    """Adds the stored verdict, either as a confirmed or as an unconfirmed verdict.
 
-    Suspension confirms a failure, because a run that was given up is suspended. After the request that stores a
-    StatefulSet's verdict, a second request scales it to zero, which counts as suspension and confirms any verdict. This
-    needs no further trust: a user who may write the annotation may also suspend the workload.
+    The verdict is confirmed if the workload has finished with the result that the verdict contains. The verdict is
+    unconfirmed if the workload has not finished. A suspended workload confirms a failure, because a caller suspends the
+    run when it gives up. For a StatefulSet, one request stores the verdict, and a second request scales the StatefulSet
+    to zero. A StatefulSet with this scale confirms any verdict. A forged verdict is no additional risk, because a user
+    who may write the annotation may also suspend the workload.
     """
     if not stored:
         return workload
     verdict = parse_verdict(stored)
     if verdict is None:
-        return replace(workload, unreadable=(*workload.unreadable, VERDICT))
+        return structs.replace(workload, unreadable=(*workload.unreadable, VERDICT))
     verdict = described(verdict.with_ttl(workload.ttl), workload)
     if not (workload.ended or workload.suspended):
-        return replace(workload, unconfirmed=verdict)
+        return structs.replace(workload, unconfirmed=verdict)
     success = verdict.phase is Phase.SUCCEEDED
     if workload.ended:
         agreed = success == (workload.ended == "Succeeded")
     else:
         agreed = not success or workload.kind == "StatefulSet"
-    return replace(workload, verdict=verdict) if agreed else workload
+    return structs.replace(workload, verdict=verdict) if agreed else workload
 
 
 def described(status: RunStatus, workload: Workload) -> RunStatus:
-    """Returns a status with the properties of its run that the workload's metadata contains."""
-    return status.with_(program=workload.program, labels=dict(workload.labels), namespace=workload.namespace)
+    """Returns a status with the fields that are stored in the metadata of the workload."""
+    return status.with_(
+        program=workload.program,
+        labels=dict(workload.labels),
+        namespace=workload.namespace,
+        submitted_by=workload.submitted_by,
+    )
 
 
 def _own_labels(labels: Fields) -> dict[str, str]:
-    """Returns the labels that neither stepset nor a controller has set."""
+    """Returns the labels that were set by neither stepset nor a controller."""
     return {
         key: value
         for key, value in labels.items()
@@ -176,13 +193,13 @@ def _own_labels(labels: Fields) -> dict[str, str]:
 
 
 def combined(top: Workload, inner: Workload | None) -> Workload:
-    """A TrainJob with the state of its JobSet, except for its end.
+    """Returns a TrainJob with the state of its JobSet, but with the TrainJob's own result.
 
-    The TrainJob copies the JobSet's end a moment later; until then the run is not over.
+    The run has finished only when the TrainJob has copied the result of its JobSet.
     """
     if inner is None:
         return top
-    return replace(
+    return structs.replace(
         top,
         restarting=inner.restarting,
         attempt=inner.attempt,
@@ -207,7 +224,7 @@ def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
     targets = part(spec, "successPolicy").get("targetReplicatedJobs")
     first = targets[0] if isinstance(targets, list) and targets else None
     success = first if isinstance(first, str) and first in jobs else next(iter(groups), NODE)
-    return replace(
+    return structs.replace(
         _with_end(common, by_type, "Completed"),
         suspended=spec.get("suspend") is True,
         restarting=holds(by_type.get("RestartingJobSet")),
@@ -223,7 +240,7 @@ def _jobset(common: Workload, spec: Fields, status: Fields) -> Workload:
 def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
     by_type = conditions(status)
     nodes = number(part(spec, "trainer"), "numNodes", 1)
-    return replace(
+    return structs.replace(
         _with_end(common, by_type, "Complete"),
         suspended=spec.get("suspend") is True,
         stopped=_since(by_type, "Failed", "Complete", "Suspended"),
@@ -236,11 +253,11 @@ def _trainjob(common: Workload, spec: Fields, status: Fields) -> Workload:
 def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
     by_type = conditions(status)
     groups = {NODE: number(spec, "parallelism", 1)}
-    # FailureTarget is set when the failure is certain and pods are deleted; Failed when they have ended.
+    # FailureTarget is set when the failure is certain and pods are being deleted. Failed is set after the pods exit.
     verdict = by_type.get("FailureTarget", {})
     reason = text(verdict, "reason") if holds(verdict) else ""
-    return replace(
-        _with_end(replace(common, reason=reason), by_type, "Complete"),
+    return structs.replace(
+        _with_end(structs.replace(common, reason=reason), by_type, "Complete"),
         suspended=spec.get("suspend") is True,
         stopped=_since(by_type, "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Suspended"),
         resumed=_resumed(by_type, spec.get("suspend") is True),
@@ -251,8 +268,15 @@ def _job(common: Workload, spec: Fields, status: Fields) -> Workload:
 
 
 def _statefulset(common: Workload, spec: Fields, status: Fields) -> Workload:
-    count = number(spec, "replicas", 1)
-    return replace(common, suspended=count == 0, groups={NODE: count}, needed=count, counted=number(status, "replicas"))
+    count, per_pod = number(spec, "replicas", 1), common.ranks.get(NODE, (0, 0))[1]
+    return structs.replace(
+        common,
+        suspended=count == 0,
+        groups={NODE: count},
+        planned=count or (common.world_size or 0) // (per_pod or 1),
+        needed=count,
+        counted=number(status, "replicas"),
+    )
 
 
 def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
@@ -264,8 +288,11 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
     success = text(done[0], "name") if done else next(iter(groups), NODE)
     ends: dict[str, Ended] = {"Completed": "Succeeded", "Failed": "Failed", "Terminated": "Failed"}
     ended = ends.get(phase, "")
+    # Volcano also counts a restart that it does not perform because maxRetry is reached
+    # (volcano v1.10 pkg/controllers/job/state/restarting.go).
+    retries, most = number(status, "retryCount"), number(spec, "maxRetry")
     moving = phase in ("Restarting", "Completing", "Terminating", "Aborting")
-    return replace(
+    return structs.replace(
         common,
         enqueued=phase == "Pending",
         suspended=phase in ("Aborting", "Aborted"),
@@ -273,10 +300,11 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
         at=at if ended else None,
         reason=text(state, "reason"),
         message=one_line(text(state, "message")),
-        restarting=phase == "Restarting",
-        attempt=number(status, "retryCount"),
+        restarting=phase == "Restarting" and retries < most,
+        attempt=min(retries, max(most - 1, 0)),
         stopped=at if ended or moving or phase == "Aborted" else None,
         groups=groups,
+        names_pods=True,
         succeeded=number(status, "succeeded"),
         success=success,
         needed=groups.get(success, 1),
@@ -294,9 +322,9 @@ _READERS = {
 
 
 def _resumed(by_type: Mapping[str, Fields], suspended: bool) -> float | None:
-    """When the last suspension ended; infinity until the controller reports its end.
+    """Returns when the last suspension ended. Returns None if the run is suspended, or was never suspended.
 
-    None if the run is suspended, or was never suspended.
+    Returns infinity if the controller has not reported the time yet.
     """
     found = by_type.get("Suspended")
     if found is None or suspended:
@@ -305,22 +333,22 @@ def _resumed(by_type: Mapping[str, Fields], suspended: bool) -> float | None:
 
 
 def _with_end(common: Workload, by_type: Mapping[str, Fields], success: str) -> Workload:
-    """Adds the end; a failure takes precedence over a success, as in JobSet's controller."""
+    """Adds the result. A failure takes precedence over a success, as in JobSet's controller."""
     ended: tuple[tuple[Ended, str], ...] = (("Failed", "Failed"), ("Succeeded", success))
     for state, name in ended:
         if holds(found := by_type.get(name, {})):
             at, reason = time_of(found, "lastTransitionTime"), text(found, "reason")
-            return replace(common, ended=state, at=at, reason=reason, message=one_line(text(found, "message")))
+            return structs.replace(common, ended=state, at=at, reason=reason, message=one_line(text(found, "message")))
     return common
 
 
 def _world(job: Fields, groups: Mapping[str, int], success: str, min_nodes: int | None) -> dict[str, Any]:
-    """How many pods the Job of the ranks needs, and whether they are replaced one by one."""
+    """Returns the fields of a Workload that depend on the Job that runs the ranks."""
     rules = rows(part(job, "podFailurePolicy"), "rules")
     enough = next(iter(rows(part(job, "successPolicy"), "rules")), {})
     return {
         "success": success,
-        # In a run of an earlier version, the success policy contains min_nodes as succeededCount.
+        # If an earlier version of stepset created the run, the success policy contains min_nodes as succeededCount.
         "needed": number(enough, "succeededCount", min_nodes or groups.get(success, 1)),
         "first": text(enough, "succeededIndexes") == "0",
         # targets/kinds/failure_policy.py: only the Job of an elastic world ignores disruptions.
@@ -342,15 +370,15 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def _succeeded(status: Fields) -> int:
-    """The pods of a Job that its controller knows to have succeeded; some are not counted yet."""
+    """Returns how many pods of a Job have succeeded, including pods that its controller has not counted yet."""
     uncounted = part(status, "uncountedTerminatedPods").get("succeeded")
     return number(status, "succeeded") + (len(uncounted) if isinstance(uncounted, list) else 0)
 
 
 def read_ranks(words: str) -> dict[str, tuple[int, int]] | None:
-    """Reads the annotation with the ranks of each group's pods, a JSON object: group -> [first rank, ranks per pod].
+    """Reads the annotation with the ranks of each group's pods. Returns None if the annotation is invalid.
 
-    Returns None if it is invalid.
+    The annotation is a JSON object: group -> [first rank, ranks per pod].
     """
     try:
         found = parse_json(words) if words else {}
@@ -366,26 +394,3 @@ def _pair(value: object) -> tuple[int, int] | None:
         return None
     first, count = to_number(value[0], -1), to_number(value[1], -1)
     return (first, count) if first >= 0 and 0 <= count <= _MAX_RANKS else None
-
-
-def is_job_of(jobset: Workload, job: Workload) -> bool:
-    """Whether a Job belongs to a JobSet: the JobSet is its owner, and may have created a Job of this name and attempt.
-
-    The watch of Jobs may be ahead of that of JobSets, by one restart.
-    """
-    if job.kind != "Job" or job.owner != jobset.uid or job.attempt > jobset.attempt + 1:
-        return False
-    prefix, _, index = job.name.rpartition("-")
-    group = prefix.removeprefix(f"{jobset.name}-")
-    return to_number(index, -1) in range(jobset.replicas.get(group, 0))
-
-
-def is_pod_of(top: Workload, pod: Fields) -> bool:
-    """Whether a workload may have created a pod of this name; always True unless the workload is a StatefulSet.
-
-    The pods of a Job have random names.
-    """
-    if top.kind == "StatefulSet":
-        name = text(part(pod, "metadata"), "name")
-        return name.removeprefix(f"{top.name}-").isdecimal()
-    return True

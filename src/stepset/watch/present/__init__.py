@@ -1,1 +1,4 @@
-"""Records that interfaces show of a run, their sentences, and the selection of new ones (docs/design/presenting.md)."""
+"""Creates the records that interfaces show, and determines which records are new.
+
+The design is described in docs/design/presenting.md.
+"""

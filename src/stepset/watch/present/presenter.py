@@ -1,13 +1,12 @@
-"""Derives new records from the statuses of a run. Pure.
+"""Derives new records from the statuses of a run. Uses no I/O and no clock.
 
-An interface has one presenter for each run that it follows. The presenter's state is plain data (`presented`), with
-which another process can continue.
+An interface has one presenter for each run that it follows. The presenter's state is plain data (`presented`). Another
+process can continue with this data.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,10 +24,13 @@ from stepset.watch.present.records import (
     Restarted,
     RunEnded,
     held_up,
+    new_position,
 )
 from stepset.watch.present.sentences import (
     end_sentence,
     is_restart,
+    is_resume,
+    logs_command,
     omitted_sentence,
     phase_sentence,
     progress_words,
@@ -36,24 +38,31 @@ from stepset.watch.present.sentences import (
 )
 
 PROGRESS_EVERY = 1.0
-"""Seconds between two reports of progress; the last report is always presented."""
+"""The number of seconds between two reports of progress. The last report is always presented."""
 OPEN_LINE_EVERY = 10.0
-"""Seconds between two states of an incomplete line in a log, and before the first one."""
+"""The number of seconds before the first state of an incomplete line is logged, and between two such states."""
 STARTING_EVERY = 10.0
-"""Seconds between two records of how many ranks have started, and before the first one."""
+"""The number of seconds before the first record of how many ranks have started, and between two such records."""
 
 _KEPT = 50
-"""Number of reasons for waiting that are remembered; each attempt of a run may add some."""
-_NUMBER = re.compile(r"\d+")
+"""The number of reasons for waiting that are stored. Each attempt of a run may add further reasons."""
 
 
 class Presenter:
-    """Presents one run; `presented` is the state of an earlier presenter.
+    """Presents one run.
 
-    `verbose` is whether lines after the first failure are shown.
+    Args:
+        presented: the state of an earlier presenter of this run, or None.
+        verbose: whether lines that follow the first failure are shown.
     """
 
-    def __init__(self, presented: Mapping[str, Any] | None = None, *, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        presented: Mapping[str, Any] | None = None,
+        *,
+        verbose: bool = False,
+        logs: Callable[[RunStatus], str] = logs_command,
+    ) -> None:
         before = presented or {}
         self._phase = str(before.get("phase", ""))
         self._notes: set[str] = set(before.get("notes", ()))
@@ -63,13 +72,13 @@ class Presenter:
         self._progress = None if progress is None else Progress(**progress)
         self._progress_at = float("-inf")
         self._started, self._started_at = 0, float("inf")
-        self._verbose, self._attempt = verbose, 0
+        self._verbose, self._attempt, self._logs = verbose, 0, logs
         self._omitted = int(before.get("omitted", 0))
-        self._open_lines: dict[str, float] = {}  # source -> when a state of its incomplete line was last due
+        self._open_lines: dict[str, float] = {}  # source -> when its incomplete line was first seen or last shown
 
     @property
     def presented(self) -> dict[str, Any]:
-        """What was presented so far, as plain data."""
+        """The presenter's state, as plain data."""
         return {
             "phase": self._phase,
             "notes": sorted(self._notes),
@@ -85,7 +94,10 @@ class Presenter:
         return self._progress
 
     def see(self, status: RunStatus, clock: float) -> list[Record]:
-        """Returns the new records, and those that a rate limit has delayed; `clock` is monotonic, in seconds."""
+        """Returns the new records, and the delayed records that are now due.
+
+        `clock` is the time of a monotonic clock, in seconds. A record is delayed if its kind has a minimum interval.
+        """
         notes = [record for note in status.notes for record in self.note(note)]
         if status.phase.final:
             end = [*self._new_omitted(status), *self._new_phase(status, clock)]
@@ -97,7 +109,7 @@ class Presenter:
         return [*notes, *change, *self._more_ranks(status, clock), *self._new_progress(status, clock)]
 
     def shows(self, line: LogLine) -> bool:
-        """Whether a line is shown; counts the others, for a record of `see`."""
+        """Returns whether a line is shown. Counts the omitted lines, so that `see` can report their number."""
         self._open_lines.pop(line.source, None)
         if line.aftermath and not self._verbose:
             self._omitted += 1
@@ -105,29 +117,33 @@ class Presenter:
         return True
 
     def shows_open(self, line: OpenLine, clock: float) -> bool:
-        """Whether a log shows the state of an incomplete line."""
+        """Returns whether the current state of an incomplete line is due to be logged."""
         due = clock - self._open_lines.setdefault(line.source, clock) >= OPEN_LINE_EVERY
         if due:
             self._open_lines[line.source] = clock
         return due
 
     def note(self, note: str) -> list[Record]:
-        """The record of a note of RunStatus, or of the interface; empty if it was presented before."""
+        """Returns the record of a note. Returns an empty list if the note is not new.
+
+        The note comes from RunStatus or from the interface.
+        """
         if note in self._notes:
             return []
         self._notes.add(note)
-        return [(Restarted if is_restart(note) else Note)(note, "warning")]
+        kind = Restarted if is_restart(note) else Note
+        return [kind(note, "info" if is_resume(note) else "warning")]
 
     def _new_progress(self, status: RunStatus, clock: float) -> Iterator[Record]:
         due = status.phase.final or clock - self._progress_at >= PROGRESS_EVERY
-        words = progress_words(status.progress)  # empty if no value of a report was a finite number
+        words = progress_words(status.progress)  # empty if the reports contained no finite number
         if words and status.progress != self._progress and due:
             self._progress, self._progress_at = status.progress, clock
             yield ProgressReported(f"progress: {words}")
 
     def _new_omitted(self, status: RunStatus) -> list[Record]:
         count, self._omitted = self._omitted, 0
-        return [LinesOmitted(omitted_sentence(count, status))] if count else []
+        return [LinesOmitted(omitted_sentence(count, status, self._logs(status)))] if count else []
 
     def _new_phase(self, status: RunStatus, clock: float) -> Iterator[Record]:
         phase = phase_sentence(status)
@@ -153,12 +169,16 @@ class Presenter:
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
         held, waiting = held_up(status), status.waiting
         if held is None or (waiting is not None and not waiting.message and waiting.position is None):
-            return  # the queue reports its reason soon
-        # A sentence that differs only in numbers (a duration, a missing amount) is not new.
-        key = f"{held.about} {_NUMBER.sub('0', held.text)}"
-        position = self._position if waiting is None or waiting.position is None else waiting.position
-        if key not in self._waiting or position != self._position:
-            self._waiting[key], self._position = None, position
+            return  # the queue will soon report a reason
+        key = f"{status.attempt} {held.cause}"
+        # The sentence about a run that the queue can never admit contains no position.
+        position = self._position if waiting is None or waiting.inadmissible else waiting.position
+        moved = position is not None and position != self._position
+        if key not in self._waiting:
+            self._waiting[key] = None
             if len(self._waiting) > _KEPT:
                 del self._waiting[next(iter(self._waiting))]
             yield held
+        elif moved and waiting is not None:
+            yield new_position(held, waiting)
+        self._position = position if moved else self._position

@@ -1,15 +1,29 @@
-"""The records that an interface shows of a run, one for each event. Pure.
+"""The records that an interface shows. There is one record for each event of a run.
 
-An interface chooses the destination, colour and prefix of a record, never its text.
+An interface can choose the destination, the colour and the prefix of a record. An interface cannot change the text.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from stepset.run_status import RunStatus
+from stepset.run_status import RunStatus, Waiting
 from stepset.watch.present.sentences import queue_sentence, trouble_sentence, what_happened
+
+_VARIABLE = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\bpod [a-z0-9][a-z0-9.-]*(?: on [a-z0-9][a-z0-9.-]*)?(?: and \d+ more)?", "pod"),
+        # A name that Kubernetes has generated (apimachinery pkg/util/rand: neither vowels nor 0, 1 and 3).
+        (r"\b[a-z0-9][a-z0-9.-]*-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "NAME"),
+        (r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "UID"),
+        (r'ImagePullBackOff: Back-off pulling image "[^"]*": ', ""),
+        (r" at position \d+", ""),  # of a run in a queue
+        (r"(?<![\w.-])\d[\w.]*", "0"),  # a number with its unit, such as 1m20s
+    )
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +31,7 @@ class Record:
     """An event of a run."""
 
     text: str
-    level: Literal["info", "warning"] = "info"  # `warning` if a user may have to react
+    level: Literal["info", "warning"] = "info"  # `warning` if the user may have to react
 
 
 class Note(Record):
@@ -33,7 +47,7 @@ class PhaseChanged(Record):
 
 
 class RanksStarted(Record):
-    """More ranks are running while the run waits for the others."""
+    """More ranks are running. The run still waits for other ranks."""
 
 
 class ProgressReported(Record):
@@ -42,14 +56,20 @@ class ProgressReported(Record):
 
 @dataclass(frozen=True, slots=True)
 class HeldUp(Record):
-    """The run waits in a queue, or a problem delays it: no room, no image, a missing Secret, a lost node.
+    """The run waits in a queue, or a problem delays the run. Examples are a missing Secret and a lost node.
 
-    `rows` are the titles and texts of a table: the problem first, then `advice` if there is any. Of records with the
-    same text and the same `about` (queue, pod or node), only the first is new.
+    If several records in one attempt of the run have the same `cause`, only the first record is new.
+
+    Args:
+        rows: the titles and texts of a table. The problem is the first row. If there is advice, it is the next row.
     """
 
     rows: tuple[tuple[str, str], ...] = ()
-    about: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The text without the values that differ between messages about the same problem."""
+        return cause_of(self.text)
 
 
 class LinesOmitted(Record):
@@ -57,23 +77,48 @@ class LinesOmitted(Record):
 
 
 class RunEnded(Record):
-    """The run is over; a warning unless it succeeded."""
+    """The run has finished. The level is `warning` unless the run succeeded."""
 
 
 class FirstFailure(Record):
-    """Why the run failed: what failed first, its error, its last lines, what to do."""
+    """Why the run failed: what failed first, its error and last lines, and what to do."""
+
+
+def cause_of(text: str) -> str:
+    """Returns the text of a problem without pod names, uids, positions, numbers and the kubelet's back-off.
+
+    Messages about the same problem differ in these values. For example, the problem may later affect more pods of the
+    run. A pod that replaces another pod has a new name.
+
+    >>> cause_of("no room for pod train-node-0-0-x7k2p: 2 Insufficient cpu")
+    'no room for pod: 0 Insufficient cpu'
+    >>> cause_of("no room for pod train-node-0-1-bd4fv on gpu-4 and 12 more: 1 Insufficient cpu")
+    'no room for pod: 0 Insufficient cpu'
+    >>> cause_of("node gpu-4 does not answer; pod train-node-0-0-x7k2p on gpu-4 may be lost.")
+    'node gpu-4 does not answer; pod may be lost.'
+    >>> cause_of("the run waits in queue team at position 3: insufficient quota for cpu")
+    'the run waits in queue team: insufficient quota for cpu'
+    """
+    for pattern, replacement in _VARIABLE:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def new_position(held: HeldUp, waiting: Waiting) -> HeldUp:
+    """Returns a record that states only the position of a run. The reason `held` was presented before."""
+    return replace(held, text=f"queued: now at position {waiting.position} in queue {waiting.queue}")
 
 
 def held_up(status: RunStatus) -> HeldUp | None:
-    """The problem that keeps a run from making progress; None if there is none."""
+    """Returns the problem that keeps a run from making progress, or None if there is none."""
     waiting, trouble = status.waiting, status.trouble
     if status.phase.final or (waiting is None and trouble is None):
         return None
     if waiting is not None:
         why = queue_sentence(waiting)
         level: Literal["info", "warning"] = "warning" if waiting.inadmissible else "info"
-        return HeldUp(f"queued: {why}", level, (("queued", why),), waiting.queue)
+        return HeldUp(f"queued: {why}", level, (("queued", why),))
     assert trouble is not None
     rows = (("trouble", what_happened(trouble)), ("events", "; ".join(trouble.events)), ("advice", trouble.advice))
     known = tuple((title, text) for title, text in rows if text)
-    return HeldUp(trouble_sentence(trouble), "warning", known, f"{trouble.pod} {trouble.node}")
+    return HeldUp(trouble_sentence(trouble), "warning", known)

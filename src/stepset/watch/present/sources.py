@@ -1,4 +1,4 @@
-"""The lines that an interface shows, by their sources, and their form. Pure."""
+"""Decides which lines an interface shows, and formats these lines. Contains only pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepset.watch.rank_mark import without_rank_mark
 
 
 def prefix(source: str) -> str:
-    """The prefix of a source's lines, without the space that follows.
+    """Returns the prefix of a source's lines, without the space that follows the prefix.
 
     >>> prefix("rank 3")
     '[rank 3]'
@@ -20,7 +20,7 @@ def prefix(source: str) -> str:
 
 
 def shown_text(line: LogLine | OpenLine) -> str:
-    """The text that is shown of a line, after the prefix: without torch's mark, which would repeat the prefix.
+    """Returns the text that follows the prefix of a line. torch's mark is removed, because it would repeat the prefix.
 
     >>> shown_text(LogLine("rank 1", "[rank1]: ValueError: bad batch"))
     'ValueError: bad batch'
@@ -29,10 +29,13 @@ def shown_text(line: LogLine | OpenLine) -> str:
 
 
 def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] | None:
-    """The ranks whose lines are shown: None for `all`, empty for `failed`, whose last lines are in the diagnosis.
+    """Returns the ranks whose lines are shown.
 
-    Other values are a number, numbers separated by commas, or an iterable of numbers. Raises BadInputError for anything
-    else.
+    For `all`, returns None. For `failed`, returns an empty set, because the diagnosis contains the last lines of failed
+    ranks. Other values are a number, numbers separated by commas, or an iterable of numbers.
+
+    Raises:
+        BadInputError: the value has another form.
 
     >>> sorted(ranks_to_log("0, 3")), ranks_to_log("all"), ranks_to_log("failed")
     ([0, 3], None, frozenset())
@@ -49,7 +52,7 @@ def ranks_to_log(log_ranks: str | int | Iterable[int | str]) -> frozenset[int] |
 
 
 def is_shown(source: str, ranks: frozenset[int] | None) -> bool:
-    """Whether the lines of a source are shown. Lines of launchers and roles are shown unless `ranks` is empty.
+    """Returns whether the lines of a source are shown. Lines of launchers and roles are shown unless `ranks` is empty.
 
     >>> [source for source in ("rank 0", "rank 10", "launcher") if is_shown(source, frozenset({0}))]
     ['rank 0', 'launcher']

@@ -1,1 +1,1 @@
-"""The Kubernetes API client: configuration, requests, replies and the event loop of synchronous callers."""
+"""The client of the Kubernetes API: configuration, requests, replies, and the event loop for synchronous callers."""

@@ -1,7 +1,7 @@
-"""The asynchronous client of an API server: requests, and streamed responses.
+"""The asynchronous client of an API server. It sends requests and reads replies or streamed responses.
 
-aiohttp sends the requests (docs/design/following.md gives the reasons); the `kubernetes` package supplies the
-configuration and the credentials.
+The client sends its requests with aiohttp (docs/design/following.md gives the reasons). The `kubernetes` package
+provides the configuration and the credentials.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ REQUEST_TIMEOUT = 60.0
 
 _CONNECT_TIMEOUT = 15.0
 _KEEP_CONNECTION = 75.0
-"""Seconds for which an idle connection is kept for the next request."""
+"""The number of seconds that an idle connection stays open for a later request."""
 _CLOSE_TIMEOUT = 1.0
-"""Seconds for which `_Session.close` waits until its connections are closed."""
+"""The maximum number of seconds that `_Session.close` waits for its connections to close."""
 
-# TCP keepalive detects within 30 s that the peer of an idle connection has disappeared without a reset (power,
-# firewall, NAT). The option names are those of Linux; other systems use their defaults.
+# The peer of an idle connection may disappear without a reset, for example because of a power failure, a firewall or
+# NAT. With these options, TCP keepalive detects a missing peer within 30 s on Linux. Other systems use their default
+# values, because the names of their options differ.
 _KEEPALIVE = [
     (level, getattr(socket, name), value)
     for level, name, value in (
@@ -55,9 +56,9 @@ Load = Callable[[], Awaitable[ClientConfig]]
 
 @dataclass(eq=False)
 class _Session:
-    """The connections that use one configuration, and the number of `requests` in progress.
+    """The connections that use one configuration, and the number of requests in progress.
 
-    Once a newer configuration has `replaced` this one, the session is closed after its last response.
+    `replaced` is true if the client uses a newer configuration. A replaced session is closed after its last response.
     """
 
     config: ClientConfig
@@ -67,15 +68,16 @@ class _Session:
     replaced: bool = False
 
     async def close(self) -> None:
-        """Closes all connections; waits at most one second until they are closed.
+        """Closes all connections, and waits at most one second until they are closed.
 
-        asyncio closes a TLS connection once the server agrees, or after 30 s (asyncio/sslproto.py, `_do_shutdown`). The
-        event loop may end sooner, so this method shuts the sockets down, which closes them at once.
+        Before asyncio closes a TLS connection, asyncio waits up to 30 s for the server (asyncio/sslproto.py,
+        `_do_shutdown`). The event loop may stop earlier. Therefore this method shuts down the sockets. This closes the
+        connections at once.
         """
         with anyio.CancelScope(shield=True):
             await self.http.close()
             for each in self.sockets:
-                with suppress(OSError):  # closed already, or not connected
+                with suppress(OSError):  # the socket is already closed, or was never connected
                     each.shutdown(socket.SHUT_RDWR)
             with anyio.move_on_after(_CLOSE_TIMEOUT):
                 while any(each.fileno() != -1 for each in self.sockets):
@@ -88,10 +90,11 @@ class _Session:
 
 
 class Client:
-    """An API server and the credentials for it; connections stay open until the last `async with` block ends.
+    """Sends requests to an API server. Connections stay open until the last `async with` block of the client ends.
 
-    A client belongs to one event loop at a time. `load` reads the configuration: before the first request unless
-    `config` is given, and again when the server does not accept the credentials.
+    A client can be used in one event loop at a time. `load` is a function that reads the configuration. If `config` is
+    not given, the client calls `load` before the first request. If the server does not accept the credentials, the
+    client calls `load` again.
     """
 
     def __init__(self, load: Load, config: ClientConfig | None = None) -> None:
@@ -108,12 +111,15 @@ class Client:
         self._users -= 1
         if not self._users:
             session, self._session = self._session, None
-            self._opening = asyncio.Lock()  # the next user may have another event loop
+            self._opening = asyncio.Lock()  # The next `async with` block of this client may run in another event loop.
             if session is not None:
                 await session.close()
 
     async def open(self) -> ClientConfig:
-        """Returns the configuration, read if necessary; raises BadInputError if it cannot be used."""
+        """Returns the configuration. The first call reads the configuration.
+
+        Raises BadInputError if the configuration cannot be used.
+        """
         if self._config is None:
             async with self._opening:
                 self._config = self._config or await self._load()
@@ -121,23 +127,23 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The server's address; empty before `open`."""
+        """The server's address. The address is empty until the configuration is read."""
         return "" if self._config is None else self._config.server
 
     async def get(self, path: str, query: Mapping[str, str] | None = None, decode: Decode = json.loads) -> Reply:
-        """Reads an object or a list; raises as `request` does."""
+        """Reads an object or a list. Raises the errors of `request`."""
         return await self.request("GET", path, query=query, decode=decode)
 
     async def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
-        """Creates an object in a collection; raises as `request` does."""
+        """Creates an object in a collection. Raises the errors of `request`."""
         return await self.request("POST", path, body=body, query=query)
 
     async def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
-        """Merges fields into an object (RFC 7396); raises as `request` does."""
+        """Merges fields into an object (RFC 7396). Raises the errors of `request`."""
         return await self.request("PATCH", path, body=body, query=query, content_type="application/merge-patch+json")
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> Reply:
-        """Deletes an object by the given fields of DeleteOptions; raises as `request` does."""
+        """Deletes an object. `options` are fields of DeleteOptions. Raises the errors of `request`."""
         return await self.request("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
     async def request(
@@ -151,12 +157,13 @@ class Client:
         timeout: float = REQUEST_TIMEOUT,
         decode: Decode = json.loads,
     ) -> Reply:
-        """Sends a request and returns the reply within `timeout` seconds.
+        """Sends a request and returns the reply.
 
-        `decode` parses the body. A ValueError of `decode` means that the body is not a JSON object.
+        `decode` parses the body of the response. It raises ValueError if the body is not a JSON object.
 
         Raises:
-            UnreachableError: the server cannot be reached, or failed.
+            UnreachableError: the server cannot be reached, does not reply within `timeout` seconds, or replies with the
+                status 429 or 5xx.
             UnauthorizedError: the server does not accept the credentials.
             BadInputError: the configuration cannot be used.
         """
@@ -173,10 +180,12 @@ class Client:
     async def stream(
         self, path: str, query: Mapping[str, str], read_timeout: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Requests a watch or a pod's log; yields the parts of the response as they arrive.
+        """Requests a watch or a pod's log, and yields the parts of the response when they arrive.
 
-        After `read_timeout` seconds without a byte the response counts as broken. Raises RefusedError if the server
-        refuses, and the errors of `request`.
+        Raises the errors of `request`, and two other errors:
+
+        - UnreachableError if no byte arrives for `read_timeout` seconds.
+        - RefusedError if the server refuses the request.
         """
         limits = aiohttp.ClientTimeout(
             total=None, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout
@@ -199,7 +208,10 @@ class Client:
         data: bytes | None = None,
         content_type: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yields the response; if the server refuses the credentials, reads the configuration again, once."""
+        """Yields the response.
+
+        If the server refuses the credentials, this method reads the configuration again and repeats the request.
+        """
         url = f"{path}?{urlencode(query)}" if query else path
         content = {"Content-Type": content_type} if content_type else {}
         for last in (False, True):
@@ -209,7 +221,7 @@ class Client:
                 try:
                     response = await self._send(session, method, url, limits, data, content)
                 except aiohttp.ClientSSLError as error:
-                    # The server may have other certificates than before, or may not accept ours any longer.
+                    # The server may have a new certificate, or may no longer accept the client's certificate.
                     if last or not await self._reload(session):
                         raise unreachable(session.config.server, error) from error
                     continue
@@ -228,7 +240,7 @@ class Client:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Converts the errors of reading a response to UnreachableError; the block must contain no other code."""
+        """Converts errors of the block to UnreachableError. The block must do nothing except read a response."""
         try:
             yield
         except (aiohttp.ClientError, OSError) as error:
@@ -278,10 +290,11 @@ class Client:
             )
         except aiohttp.InvalidURL as error:
             raise BadInputError(f"server {config.server}: not a valid address; check the kubeconfig") from error
-        except (aiohttp.ClientError, OSError):  # certificate errors are also a ValueError
+        except (aiohttp.ClientError, OSError):  # aiohttp's certificate errors are also instances of ValueError
             raise
         except ValueError:
-            # The error shows the header, and with it the token: neither its text nor the cause is passed on.
+            # The message of the ValueError contains the token. Therefore the new error has another message, and no
+            # cause.
             raise BadInputError(
                 f"server {config.server}: the kubeconfig's credentials cannot be sent; look for line breaks in the"
                 " token"
@@ -295,14 +308,17 @@ class Client:
             return self._session
 
     async def _reload(self, refused: _Session) -> bool:
-        """Reads the credentials again unless another request did; returns whether they may have changed."""
+        """Reads the credentials again. Returns whether the credentials may have changed.
+
+        If another request has already read the credentials again, this method does not read them.
+        """
         async with self._opening:
             if self._session is not refused:
                 return True
             try:
                 config = await self._load()
                 self._session = _open(config)
-            except StepsetError:  # the server's refusal is the better message
+            except StepsetError:  # the caller reports that the server refuses the credentials
                 return False
             self._config = config
             refused.replaced = True
@@ -310,7 +326,7 @@ class Client:
 
 
 def _open(config: ClientConfig) -> _Session:
-    """Opens a session without a limit on connections, because each stream needs one."""
+    """Opens a session. The number of connections is unlimited, because each stream needs a connection."""
     secure, sockets = config.server.startswith("https"), WeakSet[socket.socket]()
 
     def new_socket(address: tuple[Any, ...]) -> socket.socket:
@@ -331,7 +347,10 @@ def _open(config: ClientConfig) -> _Session:
 
 
 async def gather(*requests: Awaitable[T]) -> list[T]:
-    """Sends requests at the same time; returns their results, or raises the first error once all have ended."""
+    """Sends requests at the same time, waits until all requests are finished, and returns the results.
+
+    If requests fail, raises the error of the failed request that comes first in the arguments.
+    """
     results = await asyncio.gather(*requests, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -340,7 +359,7 @@ async def gather(*requests: Awaitable[T]) -> list[T]:
 
 
 def client_of(kubeconfig: str | None = None, context: str | None = None) -> Client:
-    """Returns a client for the arguments of `load_config`; reads nothing and sends nothing yet."""
+    """Returns a client that reads its configuration with `load_config(kubeconfig, context)`."""
 
     async def load() -> ClientConfig:
         return await asyncio.to_thread(load_config, kubeconfig, context)

@@ -1,7 +1,6 @@
-"""The API server's address and credentials, as the `kubernetes` package reads them. Reading may block.
+"""Reads the API server's address and credentials with the `kubernetes` package. The functions may block.
 
-Credentials may be replaced while a client uses them (rotated tokens, renewed certificates); the client then reads the
-configuration again.
+Tokens and certificates may be renewed while a client uses them. Then the client reads the configuration again.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, NewType
 
 from stepset.backends.kubernetes.api.kubeconfig import load_into
 from stepset.backends.kubernetes.api.replies import unauthorized
+from stepset.backends.option_names import Interface
 from stepset.errors import BadInputError
 
 Namespace = NewType("Namespace", str)
@@ -23,9 +23,9 @@ _HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "step
 
 @dataclass(frozen=True, eq=False)
 class ClientConfig:
-    """The content of a kubeconfig, a service account or an Airflow connection, with its default namespace.
+    """The address and credentials from a kubeconfig, a service account or an Airflow connection.
 
-    `configuration` is a kubernetes.client.Configuration.
+    `configuration` is a kubernetes.client.Configuration. `namespace` is the default namespace.
     """
 
     configuration: Any
@@ -39,13 +39,13 @@ class ClientConfig:
 
     @property
     def renews_token(self) -> bool:
-        """Whether `headers` may block: it reads a token file or starts a credential plugin when the token expires."""
+        """Whether `headers` may block because it reads a token file or starts a credential plugin."""
         return self.configuration.refresh_api_key_hook is not None
 
     def headers(self) -> dict[str, str]:
-        """Returns a request's headers, with the bearer token.
+        """Returns the headers of a request, including the bearer token.
 
-        Raises UnauthorizedError if the credential plugin, or the token file, provides no token.
+        Raises UnauthorizedError if the credential plugin or the token file provides no token.
         """
         try:
             with self._lock:
@@ -59,9 +59,12 @@ class ClientConfig:
         return {**_HEADERS, token["key"]: token["value"]} if token and token["value"] else dict(_HEADERS)
 
     def tls(self) -> ssl.SSLContext:
-        """Returns a TLS context with the configured certificates; raises BadInputError if they cannot be read."""
+        """Returns a TLS context with the configured certificates.
+
+        Raises BadInputError if the certificates cannot be read.
+        """
         configuration = self.configuration
-        data = getattr(configuration, "ca_cert_data", None)  # from kubernetes 37 on
+        data = getattr(configuration, "ca_cert_data", None)  # exists since version 37 of the kubernetes package
         try:
             context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=data)
             if configuration.assert_hostname is False:
@@ -79,13 +82,13 @@ class ClientConfig:
 
     @property
     def server_hostname(self) -> str | None:
-        """The expected name in the server's certificate; None: the host of `server`."""
+        """The host name that the server's certificate must contain. None means the host name of `server`."""
         name = self.configuration.tls_server_name
         return str(name) if name else None
 
     @property
     def proxy(self) -> str | None:
-        """The proxy's address; None if there is none, or the server is exempt from it."""
+        """The proxy's address. None if no proxy is configured, or if no proxy is used for the server."""
         configuration = self.configuration
         if not configuration.proxy:
             return None
@@ -95,17 +98,25 @@ class ClientConfig:
         return None if exempt else str(configuration.proxy)
 
 
-def load_config(kubeconfig: str | None = None, context: str | None = None) -> ClientConfig:
-    """Reads `kubeconfig`; default: the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
+def load_config(
+    kubeconfig: str | None = None, context: str | None = None, interface: Interface = "python"
+) -> ClientConfig:
+    """Reads the address and credentials of an API server.
 
-    `context` defaults to the kubeconfig's current one. Raises BadInputError if the `kubernetes` package is missing or
-    the kubeconfig cannot be used.
+    Raises BadInputError if the `kubernetes` package is missing or the kubeconfig cannot be used.
+
+    Args:
+        kubeconfig: the path of a kubeconfig. Default: the files in the variable KUBECONFIG. If KUBECONFIG is not set,
+            the file ~/.kube/config is read. If ~/.kube/config does not exist, the service account of the pod is used.
+        context: the name of a context in the kubeconfig; default: the current context.
+        interface: the interface of the caller. It determines the names of options in error messages.
     """
     try:
         from kubernetes import client
     except ImportError as error:
         raise BadInputError(
-            "the Python package kubernetes is missing; install it: pip install 'stepset[kubernetes]'"
+            "the Python package kubernetes is missing; in a checkout of stepset's repository, run: pip install"
+            " '.[kubernetes]'"
         ) from error
     configuration = client.Configuration()
-    return ClientConfig(configuration, Namespace(load_into(configuration, kubeconfig, context)))
+    return ClientConfig(configuration, Namespace(load_into(configuration, kubeconfig, context, interface)))

@@ -1,7 +1,8 @@
-"""A client bound to one namespace, and the paths of objects in it."""
+"""A client for one namespace, and the paths of objects in the namespace."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stepset.backends.kubernetes.api.client import Client
@@ -13,30 +14,40 @@ from stepset.errors import InfrastructureError, StepsetError
 
 @dataclass(frozen=True)
 class NamespacedClient:
-    """A client and the namespace of the runs; `grant` contains the required permissions, for error messages."""
+    """A client, and the namespace of the runs.
+
+    `grant` contains the permissions that the account needs, for error messages about missing permissions.
+    """
 
     client: Client
     namespace: str
     grant: Grant = field(default_factory=Grant)
 
     def of_kind(self, kind: Resource) -> NamespacedClient:
-        """Returns a client whose errors name only the permissions for the target with this kind of workload.
+        """Returns a client whose errors state only the permissions for one target.
 
-        Returns this client if no target has this kind.
+        `kind` is the kind of the target's workloads. If no target has this kind, returns this client.
         """
         target = target_of(kind)
         return self if target is None else self.granting(target)
 
     def granting(self, *targets: str) -> NamespacedClient:
-        """Returns a client whose errors name the permissions for these targets."""
+        """Returns a client whose errors state the permissions for these targets."""
         return replace(self, grant=replace(self.grant, targets=targets))
 
-    def missing_permission(self, reply: Reply) -> InfrastructureError:
-        """Returns the error for a missing permission, with the command that grants it."""
-        return missing_permission(reply, self.namespace, self.grant)
+    def missing_permission(self, reply: Reply, others: Sequence[str] = ()) -> InfrastructureError:
+        """Returns the error for a missing permission. The error contains the command that grants the permission.
+
+        `others` are further targets whose runs the account cannot read.
+        """
+        return missing_permission(reply, self.namespace, self.grant, others)
 
     def with_remedy(self, error: StepsetError) -> StepsetError:
-        """Returns an error of a request; for a missing permission, the error with the command that grants it."""
+        """Converts an error of a request to an error for the user.
+
+        If a permission is missing, the returned error contains the command that grants the permission. Otherwise
+        returns `error`.
+        """
         if isinstance(error, RefusedError) and lacks_permission(error.reply):
             return self.missing_permission(error.reply)
         return error
@@ -54,6 +65,6 @@ class NamespacedClient:
         return self.one(resource_of(manifest), manifest["metadata"]["name"])
 
     async def create(self, manifest: Manifest) -> Reply:
-        """Creates an object; the server drops fields that it does not know, with a warning."""
+        """Creates an object. The server removes unknown fields, and returns a warning for each unknown field."""
         query = {"fieldManager": "stepset", "fieldValidation": "Warn"}
         return await self.client.post(self.all(resource_of(manifest)), manifest, query)

@@ -1,21 +1,27 @@
-"""Replies that deny a permission, and the command that grants it."""
+"""Detects replies that deny a permission, and creates the command that grants the permission."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.kubernetes.api.resources import WORKLOADS
+from stepset.backends.option_names import Interface, option
 from stepset.errors import InfrastructureError
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
-# The account's name is quoted as Go's %q does, then `&`, `<` and `>` are escaped.
+# The server quotes the name of the account with Go's %q. Then the server escapes `&`, `<` and `>`.
 _USER = re.compile(
     r'User "((?:[^"\\]|\\.){1,2000})" cannot ([a-z]{1,20}) resource "([^"]{1,100})" in API group "([^"]{0,100})"'
 )
 _ESCAPED = re.compile(r'\\(["\\])')
 _GANGS = {"scheduling.x-k8s.io": "coscheduling", "scheduling.volcano.sh": "volcano", "kueue.x-k8s.io": "kueue"}
+MAY_NOT_EXIST = ", which might not exist (stepset rbac --create-namespace also creates it)"
+"""The text after the name of a namespace in an error, if it is possible that the account has no permission in the
+namespace. The server replies in the same way if the namespace does not exist."""
 
 
 @dataclass(frozen=True)
@@ -23,30 +29,44 @@ class Grant:
     """The permissions that an account needs, as arguments of `stepset rbac`.
 
     Args:
-        backend: the interface that submits runs: cli, airflow or kfp.
-        targets, gang, mpi, lost_node, network_policy: as in targets/rbac.py.
+        interface: the interface of the caller.
+        targets, gang, mpi, lost_node, network_policy, exec, orphan, validate, priorities, quotas: the arguments of
+            `rbac` in targets/rbac.py.
     """
 
-    backend: str = "cli"
+    interface: Interface = "python"
     targets: tuple[str, ...] = ("jobset",)
     gang: str = "none"
     mpi: bool = False
     lost_node: bool = False
     network_policy: bool = False
+    exec: bool = False
+    orphan: bool = False
+    validate: bool = False
+    priorities: bool = False
+    quotas: bool = False
 
     @property
     def optional(self) -> dict[str, bool]:
-        """Whether the account needs each of the permissions that only some runs need, by name."""
+        """A mapping from the name of an optional permission to whether the account needs the permission."""
         return {"mpi": self.mpi, "lost_node": self.lost_node, "network_policy": self.network_policy}
 
     def command(self, namespace: str, account: str) -> str:
-        """Returns the shell command that grants the permissions to `account`; empty: the backend's default account."""
-        words = ["stepset", "rbac", *(["--backend", self.backend] if self.backend != "cli" else [])]
+        """Returns the shell command that grants the permissions to `account`.
+
+        If `account` is empty, the command grants the permissions to the default account of the backend.
+        """
+        words = ["stepset", "rbac", *(["--backend", self.interface] if self.interface in ("airflow", "kfp") else [])]
         words += ["--namespace", namespace, *(word for target in self.targets for word in ("--target", target))]
         words += ["--gang", self.gang] if self.gang != "none" else []
         words += ["--mpi"] if self.mpi else []
         words += ["--lost-node"] if self.lost_node else []
         words += ["--network-policy"] if self.network_policy else []
+        words += ["--with", "exec"] if self.exec else []
+        words += ["--with", "orphan"] if self.orphan else []
+        words += ["--with", "validate"] if self.validate else []
+        words += ["--with", "priorities"] if self.priorities else []
+        words += ["--with", "quotas"] if self.quotas else []
         if account.startswith(_SERVICE_ACCOUNT):
             words += ["--account", account.removeprefix(_SERVICE_ACCOUNT).replace(":", "/")]
         elif account:
@@ -54,43 +74,52 @@ class Grant:
         return f"{shlex.join(words)} | kubectl apply -f -"
 
     def including(self, resource: str, group: str) -> Grant:
-        """Returns this grant, extended by a resource that only some runs need."""
+        """Returns a copy of this grant that also contains the optional permissions for a resource."""
         gang = _GANGS.get(group, self.gang)
         mpi, lost_node = self.mpi or resource == "secrets", self.lost_node or resource == "pods/status"
         policy = self.network_policy or resource == "networkpolicies"
         return replace(self, gang=gang, mpi=mpi, lost_node=lost_node, network_policy=policy)
 
 
-def missing_permission(reply: Reply, namespace: str, grant: Grant) -> InfrastructureError:
-    """Returns the error for a reply that `lacks_permission`, with the command that grants the permission.
+def missing_permission(reply: Reply, namespace: str, grant: Grant, others: Sequence[str] = ()) -> InfrastructureError:
+    """Returns the error for a reply that denies a permission. The error contains the command to grant the permission.
 
-    An empty namespace means all namespaces.
+    An empty `namespace` means that the request was for all namespaces. `others` are further targets whose runs the
+    account cannot read. The command does not contain these targets.
     """
     message = str(reply.body.get("message", ""))
     account, _, resource, group = found.groups() if (found := _USER.search(message)) else ("", "", "", "")
     reason = " ".join(message.split()).rstrip(".")
     if not namespace:  # a Role grants access to one namespace
-        return InfrastructureError(f"rbac: {reason}; list the runs of one namespace instead: --namespace NAME")
+        instead = option(grant.interface, "namespace", "NAME")
+        return InfrastructureError(f"rbac: {reason}; list the runs of one namespace instead: {instead}")
+    kinds = {(each.group, each.plural) for each in WORKLOADS.values()}
+    reason += MAY_NOT_EXIST if (group, resource) in kinds else ""
     command = grant.including(resource, group).command(namespace, _unquoted(account))
-    return InfrastructureError(f"rbac: {reason}; have an administrator run: {command}")
+    more = f"; runs with the target {' or '.join(others)} need further permissions" if others else ""
+    return InfrastructureError(f"rbac: {reason}{more}; have an administrator run: {command}")
 
 
 def _unquoted(name: str) -> str:
-    """Returns an account's name as it was before the server quoted it; control characters stay quoted."""
+    """Returns an account's name without quotes and escapes. Control characters stay escaped."""
     return _ESCAPED.sub(r"\1", name.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
 
 def access_note(reply: Reply, namespace: str, grant: Grant) -> str:
-    """Returns the note on an optional collection that the account may not read; empty for any other refusal."""
+    """Returns a note if the account cannot read an optional collection.
+
+    If the server refused the request for another reason, returns an empty string.
+    """
     if not lacks_permission(reply):
         return ""
     return f"diagnoses may lack details: {missing_permission(reply, namespace, grant)}"
 
 
 def lacks_permission(reply: Reply) -> bool:
-    """Whether authorization refused the request, and not admission.
+    """Returns whether the server refused a request because the account lacks a permission.
 
-    Both are 403. The authorizer names the account and the permission (kubernetes v1.36
+    The status 403 is not sufficient, because admission plugins also reply with this status. Only the message of the
+    authorizer contains the account and the permission (kubernetes v1.36
     staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage).
     """
     message = str(reply.body.get("message", ""))

@@ -1,4 +1,8 @@
-"""The event loop of synchronous callers: one thread per process, which the last caller ends."""
+"""The event loop for synchronous callers.
+
+All synchronous callers of a process share one event loop. The event loop runs in a separate thread. The last caller
+that leaves the loop stops the thread.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ Args = TypeVarTuple("Args")
 ExcInfo: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 _THREAD_END_TIMEOUT = 1.0
-"""Seconds for which `EventLoop` waits for the system to end its thread."""
+"""The maximum number of seconds that `EventLoop` waits for the operating system to end the thread."""
 _TURN = 0.5
-"""Seconds after which a waiting thread lets Python handle signals."""
+"""The interval in seconds at which a waiting thread interrupts its wait. Then Python can handle signals."""
 
 _providers = [BlockingPortalProvider()]
 
@@ -33,15 +37,15 @@ def _reset_providers() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
+    # A forked process needs a new event loop, because it does not contain the thread of the old event loop.
     os.register_at_fork(after_in_child=_reset_providers)
 
 
 class EventLoop:
-    """Keeps the event loop of synchronous callers running; the last caller that leaves ends its thread.
+    """Keeps the event loop running while the `with` block runs. Synchronous callers use this event loop.
 
-    A class, not a generator: the last caller that leaves waits for the remaining tasks, which must not happen during
-    garbage collection.
+    The last caller that leaves the loop waits for the remaining tasks and stops the thread. If this context manager
+    were a generator, garbage collection could close the generator, and would then wait for the tasks.
     """
 
     def __enter__(self) -> BlockingPortal:
@@ -58,28 +62,35 @@ class EventLoop:
 
 
 def _wait_for_thread_end(thread: threading.Thread) -> None:
-    """Waits until the operating system has ended a thread that Python reports as ended (Linux).
+    """Waits until the operating system has ended a thread. Python may report the end of the thread earlier. Linux only.
 
-    Until then the thread may hold locks of OpenSSL, which a child process that is forked at this moment never releases.
+    Until its end, the thread may hold locks of OpenSSL. If the process forks while the thread holds a lock, the
+    child process never releases the lock.
     """
     task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + _THREAD_END_TIMEOUT
     while task.exists() and time.monotonic() < until:
         time.sleep(0.0001)
 
 
-def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-    """Calls an asynchronous function and blocks until it returns.
+def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args, turn: Callable[[], None] | None = None) -> T:
+    """Calls an asynchronous function, and blocks until the function returns.
 
-    An exception in the calling thread (Ctrl-C, Airflow's timeout) cancels the function and waits for its end.
+    An exception in the calling thread, such as KeyboardInterrupt or Airflow's timeout, cancels the function. When the
+    function has stopped, `run_in_loop` raises the exception. `turn` is the argument of `wait_in_turns`.
     """
     with EventLoop() as portal:
-        return _call(portal, function, *args)
+        return _call(portal, function, *args, turn=turn)
 
 
-def _call(portal: BlockingPortal, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+def _call(
+    portal: BlockingPortal,
+    function: Callable[[*Args], Awaitable[T]],
+    *args: *Args,
+    turn: Callable[[], None] | None = None,
+) -> T:
     future = portal.start_task_soon(function, *args)
     try:
-        wait_in_turns(future)
+        wait_in_turns(future, turn)
         return future.result()
     except BaseException:
         future.cancel()
@@ -87,20 +98,24 @@ def _call(portal: BlockingPortal, function: Callable[[*Args], Awaitable[T]], *ar
         raise
 
 
-def wait_in_turns(future: Future[T]) -> None:
-    """Blocks until a task of the event loop has ended.
+def wait_in_turns(future: Future[T], turn: Callable[[], None] | None = None) -> None:
+    """Blocks until a task of the event loop is done.
 
-    Waits in turns of `_TURN` seconds: while the main thread waits for a lock, Python may handle neither of two signals
-    in quick succession (stepset.signals).
+    This function interrupts its wait every `_TURN` seconds. Without these interruptions, Python may fail to handle two
+    signals that arrive in quick succession while the main thread waits for a lock (stepset.signals). In each
+    interruption, this function calls `turn` in the calling thread.
     """
     while not future.done():
         wait([future], _TURN)
+        if turn is not None and not future.done():
+            turn()
 
 
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-    """Iterates over an asynchronous generator, which runs at most one item ahead of the caller.
+    """Iterates over the asynchronous generator that `make` returns.
 
-    The generator that `make` returns runs in one task, to its end or until the caller stops iterating.
+    The generator runs in one task. A buffer for one item connects the task to the caller. The task ends when the
+    generator is exhausted or the caller stops iterating.
     """
 
     async def produce() -> None:
@@ -125,9 +140,10 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
 
 async def items_of(produce: Callable[[Callable[[T], Awaitable[None]]], Awaitable[None]]) -> AsyncGenerator[T, None]:
-    """Yields the items that `produce` sends from a separate task, which ends with the generator.
+    """Yields the items that `produce` sends.
 
-    The argument of `produce` is a function that sends one item and returns once the item is received.
+    `produce` runs in a separate task. When the generator ends, the task is cancelled. The argument of `produce` is a
+    function that sends one item. The function returns when the item is received.
     """
     send, receive = anyio.create_memory_object_stream[T]()
 

@@ -1,4 +1,4 @@
-"""API server replies, and the errors that requests raise. Pure."""
+"""The API server's replies, and the errors that requests raise."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE, TOO_LARGE, TOO_MANY_REQUESTS = 401, 40
 
 Decode = Callable[[bytes | bytearray], Any]
 _MESSAGE_LIMIT = 300
-# The API server replies with a 5xx status if an object is too large for etcd (go.etcd.io/etcd v3.6
-# api/v3rpc/rpctypes/error.go), or for its etcd client (google.golang.org/grpc).
+# The API server replies with a 5xx status and one of these messages if an object is too large for etcd
+# (go.etcd.io/etcd v3.6 api/v3rpc/rpctypes/error.go) or for the server's etcd client (google.golang.org/grpc).
 _SIZE = re.compile(r"etcdserver: request is too large|trying to send message larger than max")
 
 
@@ -26,10 +26,13 @@ _SIZE = re.compile(r"etcdserver: request is too large|trying to send message lar
 class Reply:
     """The API server's reply to one request.
 
-    `status` is never 401, 429 or 5xx, for which `read_reply` raises an error; for an object that is too large it is
-    413. `body` is the object, or the Status that states the reason of a refusal; empty if the response is not a JSON
-    object. `warnings` are the texts of the Warning headers. `date` is the server's time in seconds since the epoch;
-    None if unknown.
+    Args:
+        status: the HTTP status. `read_reply` raises an error for the statuses 401, 429 and 5xx. If an object is too
+            large, the status is 413.
+        body: the object, or a Status with the reason of a refusal. If the response is not a JSON object, `body` is
+            empty.
+        warnings: the texts of the Warning headers.
+        date: the server's time in seconds since the epoch; None if the response does not state it.
     """
 
     status: int
@@ -44,18 +47,21 @@ class Reply:
 
     @property
     def lacks_object(self) -> bool:
-        """Whether the object does not exist although its kind does: a 404 for an unknown kind has no `details.name`."""
+        """Whether the object does not exist although the server serves its kind.
+
+        If the server does not serve the kind, the status of the reply is also 404, but the reply has no `details.name`.
+        """
         details = self.body.get("details")
         return self.status == NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
 
     @property
     def message(self) -> str:
-        """The Status message in one line of at most 300 characters; empty if there is none."""
+        """The message of the Status in one line of at most 300 characters; empty if the Status has no message."""
         return _message(self.body)
 
 
 class UnreachableError(InfrastructureError):
-    """The server did not answer, or failed; the same request may succeed later."""
+    """The server did not answer, or failed. The same request may succeed later."""
 
 
 class UnauthorizedError(InfrastructureError):
@@ -78,12 +84,18 @@ def read_reply(
     decode: Decode = json.loads,
     date: str = "",
 ) -> Reply:
-    """Reads a reply; error messages contain the address `server`.
+    """Converts a response to a `Reply`.
 
-    `decode` parses `data`. A ValueError of `decode` means that `data` is not a JSON object. `date` is the Date header.
+    Args:
+        server: the server's address, for error messages.
+        status: the HTTP status.
+        data: the body of the response.
+        warnings: the Warning headers.
+        decode: parses `data`. It raises ValueError if `data` is not a JSON object.
+        date: the Date header.
 
     Raises:
-        UnreachableError: the server failed (429, 5xx).
+        UnreachableError: the status is 429 or 5xx.
         UnauthorizedError: the server does not accept the credentials.
         InfrastructureError: the server is not a Kubernetes API server.
     """
@@ -118,8 +130,8 @@ def unauthorized(server: str) -> UnauthorizedError:
 
 
 def unreachable(server: str, error: BaseException) -> UnreachableError:
-    """Returns the error for a server that cannot be reached; `error` is that of the HTTP library or the system."""
-    cause = getattr(error, "os_error", None)  # of a connection that could not be opened
+    """Returns the error for a server that cannot be reached. `error` is the original exception."""
+    cause = getattr(error, "os_error", None)  # set if the connection could not be opened
     words = f"Failed to establish a new connection: {cause}" if cause is not None else str(error)
     reason = one_line(words or type(error).__name__, 200)
     return UnreachableError(
@@ -132,7 +144,7 @@ def _message(body: Mapping[str, Any]) -> str:
 
 
 def _seconds(date: str) -> float | None:
-    """Returns an HTTP date in seconds since the epoch; None if it is invalid."""
+    """Converts an HTTP date to seconds since the epoch. Returns None if the date is invalid."""
     try:
         return parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
@@ -140,6 +152,6 @@ def _seconds(date: str) -> float | None:
 
 
 def _warning(header: str) -> str:
-    """Returns the text of a Warning header, `299 - "text"` (RFC 7234 5.5)."""
+    """Returns the text of a Warning header, which has the form `299 - "text"` (RFC 7234 5.5)."""
     quoted = header.partition('"')[2].rpartition('"')[0]
     return quoted.replace('\\"', '"').replace("\\\\", "\\")

@@ -1,6 +1,6 @@
-"""The API resources of a run's objects, and the remedy if the cluster does not serve one. Pure.
+"""The API resources of a run's objects, and the error messages if a cluster does not serve a resource.
 
-The kinds are those that `stepset.targets` renders, so no discovery is needed.
+stepset needs no API discovery, because `stepset.targets` renders only a fixed set of kinds.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepset.backends.option_names import Interface, option
+
+_CONTACT = "contact the cluster's administrator"
+
 Manifest = Mapping[str, Any]
-"""A Kubernetes object, rendered or read."""
+"""A Kubernetes object that was rendered by stepset or read from a server."""
 
 _PLURALS = {
     "ConfigMap": "configmaps",
@@ -26,21 +30,26 @@ _PLURALS = {
     "NetworkPolicy": "networkpolicies",
 }
 
-_JOB_INSTEAD = "use --target job or statefulset, or install it"
-_GANG_INSTEAD = "use another value of scheduling.gang, or install it"
-# API group -> the product that installs it, and the remedy.
+_GANG = "use another value of scheduling.gang"
+_TARGET = "use {target}"
+"""The advice to use the target `job`, which every cluster serves. `{target}` is replaced by the option."""
+# Maps an API group to a tuple. The first element is the product that installs the group. The second element is advice
+# for a cluster without the group. The method `absent` appends "or install it" to this advice.
 _INSTALLED: Mapping[str, tuple[str, str]] = {
-    "jobset.x-k8s.io": ("JobSet", _JOB_INSTEAD),
-    "trainer.kubeflow.org": ("Kubeflow Trainer", "use --target jobset or job, or install it"),
-    "batch.volcano.sh": ("Volcano", "use another --target, or install it"),
-    "scheduling.volcano.sh": ("Volcano", _GANG_INSTEAD),
-    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", _GANG_INSTEAD),
+    "jobset.x-k8s.io": ("JobSet", _TARGET),
+    "trainer.kubeflow.org": ("Kubeflow Trainer", _TARGET),
+    "batch.volcano.sh": ("Volcano", _TARGET),
+    "scheduling.volcano.sh": ("Volcano", _GANG),
+    "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", _GANG),
+    "kueue.x-k8s.io": ("Kueue", "leave queue_name out"),
 }
+# Maps the plural of a kind to the field of a job that requires the kind. All other kinds are required by the target.
+_FIELDS = {"podgroups": "scheduling.gang", "localqueues": "scheduling.queue_name"}
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object in request paths: its plural, and its API group, which is empty for the core group."""
+    """A kind of object, and its names in the paths of requests. `group` is empty for the core group."""
 
     group: str
     version: str
@@ -53,7 +62,7 @@ class Resource:
 
     @property
     def discovery(self) -> str:
-        """A path that every account may read, and that exists if the server serves the kind's API group and version."""
+        """A path that exists if the server serves the API group and version. Every account may read this path."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
@@ -61,12 +70,15 @@ class Resource:
         """Whether every cluster serves the kind."""
         return self.group in ("", "apps", "batch", "networking.k8s.io")
 
-    @property
-    def absent(self) -> str:
-        """The message for a cluster that does not serve the kind."""
+    def absent(self, interface: Interface) -> str:
+        """Returns the error message for a cluster that does not serve the kind.
+
+        `interface` determines the names of options in the message.
+        """
         version = f"{self.group}/{self.version}"
-        name, remedy = _INSTALLED.get(self.group, (version, "contact the cluster's administrator"))
-        field = "scheduling.gang" if self.plural == "podgroups" else "target"
+        name, remedy = _INSTALLED.get(self.group, (version, ""))
+        remedy = f"{remedy.format(target=option(interface, 'target', 'job'))}, or install it" if remedy else _CONTACT
+        field = _FIELDS.get(self.plural, "target")
         return f"{field}: {name} is not installed on this cluster ({version} is not served); {remedy}"
 
 
@@ -83,23 +95,32 @@ WORKLOADS: Mapping[str, Resource] = {
     "statefulset": Resource("apps", "v1", "statefulsets"),
     "volcano": Resource("batch.volcano.sh", "v1alpha1", "jobs"),
 }
-"""Target -> the kind of the run's workload. TrainJobs precede the JobSets of the same names that they create."""
+"""Maps a target to the kind of its workloads.
+
+TrainJobs come before JobSets, because a TrainJob creates a JobSet with the same name.
+"""
 
 
 def target_of(resource: Resource) -> str | None:
-    """Returns the target whose workloads are of a kind; None for any other kind."""
+    """Returns the target whose workloads have this kind; None if no target has this kind."""
     kind = (resource.group, resource.plural)
     return next((target for target, each in WORKLOADS.items() if (each.group, each.plural) == kind), None)
 
 
 RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
 PODS = Resource("", "v1", "pods")
+NAMESPACES = Resource("", "v1", "namespaces")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 EVENTS = Resource("", "v1", "events")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 JOBS = WORKLOADS["job"]
 JOBSETS = WORKLOADS["jobset"]
 QUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads")
-QUEUE_POSITIONS = tuple(
-    Resource("visibility.kueue.x-k8s.io", version, "localqueues") for version in ("v1beta2", "v1beta1")
-)
-"""The LocalQueues whose subresource `pendingworkloads` states positions, the newest version first."""
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")
+"""The versions of Kueue's API. The newest version comes first."""
+QUEUE_POSITIONS = tuple(Resource("visibility.kueue.x-k8s.io", version, "localqueues") for version in KUEUE_VERSIONS)
+"""The API versions in which a LocalQueue has the subresource `pendingworkloads`. The newest version comes first.
+
+The subresource contains the positions of workloads in the queue."""

@@ -1,1 +1,1 @@
-"""Pod logs: one pod's log, the logs of a run, and merging them by time."""
+"""Reads the log of one pod or of all pods of a run, and merges logs by time."""

@@ -1,4 +1,7 @@
-"""Limits how many logs are read at the same time. If there are more, the readers that follow logs take turns."""
+"""Limits the number of logs that are read at the same time.
+
+If a run has more logs than this limit, the readers that follow logs take turns.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from contextlib import asynccontextmanager
 import anyio
 
 MAX_LOGS = 512
-"""The maximum number of logs that are read at the same time; each needs a connection and its file descriptor."""
+"""The maximum number of logs that are read at the same time. Each log needs one file descriptor."""
 TURN = 2.0
-"""Seconds for which a reader waits for a connection before a reader that follows a log gives up its own."""
+"""If a reader has waited for this number of seconds, another reader must release a connection."""
 
 GiveUp = Callable[[], None]
 
 
 class LogConnections:
-    """Limits how many logs are read at the same time; default: 512, or half of the process's file descriptors."""
+    """Limits the number of logs that are read at the same time.
+
+    The default limit is half of the process's limit of open files, but at least 16 and at most 512.
+    """
 
     def __init__(self, limit: int | None = None) -> None:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -31,7 +37,11 @@ class LogConnections:
 
     @asynccontextmanager
     async def one(self, give_up: GiveUp | None) -> AsyncIterator[None]:
-        """Holds a connection for the block; calls `give_up`, which must end the block, if other callers wait."""
+        """Waits for a connection, and holds the connection while the `async with` block runs.
+
+        If other callers wait too long, this object calls `give_up`. The function `give_up` must make the block end. If
+        `give_up` is None, the block keeps its connection.
+        """
         await self._acquire()
         if give_up is not None:
             self._following[give_up] = None
@@ -54,7 +64,10 @@ class LogConnections:
             self._waiting -= 1
 
     def _turn(self) -> None:
-        """Makes the readers that have followed longest give up their connections: at most a quarter of all per 2 s."""
+        """Calls `give_up` of the readers that have held their connections longest.
+
+        At most a quarter of all connections is released within 2 s.
+        """
         now = asyncio.get_running_loop().time()
         if now - self._turned < TURN:
             return

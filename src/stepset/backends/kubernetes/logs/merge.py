@@ -1,6 +1,7 @@
-"""Merges several logs in the order of their times.
+"""Merges several logs by the timestamps of their rows.
 
-Works on blocks of rows for speed: merging the output of sixteen ranks must not take longer than reading it.
+For speed, the functions process blocks of rows, not single rows. Merging the output of sixteen ranks must not take
+longer than reading the output.
 """
 
 from __future__ import annotations
@@ -13,27 +14,28 @@ from typing import TypeAlias
 from stepset.backends.kubernetes.api.client import gather
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
-"""The times of some rows, as text in non-decreasing order, and the rows."""
+"""Two lists of the same length: the times of the rows in non-decreasing order, and the rows."""
 
 _NEVER = b"~"
 
 
 async def merged(logs: Sequence[AsyncIterator[Block]]) -> AsyncGenerator[Block, None]:
-    """Yields the rows of all logs by time, rows with equal times in the order of the logs. Keeps one block of each log.
+    """Yields the rows of all logs, ordered by time. Rows with equal times are in the order of the logs.
 
-    Raises the first error of a log once the reads of the other logs have ended.
+    The function keeps at most one block of each log in memory. If a log cannot be read, the function first waits for
+    the current read of every other log. Then the function raises the first error.
     """
     left = [_Log(blocks) for blocks in logs]
     while left:
         await gather(*(log.fill() for log in left if not log.rows))
         left = [log for log in left if log.rows]
-        # No log has unread rows that are older than this.
+        # No log has unread rows that are older than `until`.
         until = min((log.times[-1] for log in left if not log.ended), default=_NEVER)
         taken = [block for block in (log.take(until) for log in left) if block[1]]
         if len(taken) == 1:
             yield taken[0]
         elif taken:
-            # In a thread, because sorting the blocks of a hundred logs takes more than 100 ms.
+            # Sorting the blocks of a hundred logs takes more than 100 ms, so the sort runs in a thread.
             yield await asyncio.to_thread(_sorted, taken)
 
 
@@ -46,7 +48,7 @@ def _sorted(blocks: Sequence[Block]) -> Block:
 
 
 class _Log:
-    """One of the logs, and the rows of it that were read and not yet taken."""
+    """One log, with a buffer of rows. `fill` reads rows into the buffer. `take` removes rows and returns them."""
 
     def __init__(self, blocks: AsyncIterator[Block]) -> None:
         self._blocks = blocks
@@ -55,9 +57,9 @@ class _Log:
         self.ended = False
 
     async def fill(self) -> None:
-        """Reads until there are rows, or the log ends.
+        """Reads until rows are available or the log ends.
 
-        Each call is in another task, so no cancel scope may span a `yield` of the generators that it resumes.
+        Each call runs in a different task. Therefore `blocks` must not keep a cancel scope open across a `yield`.
         """
         while not self.rows and not self.ended:
             block = await anext(self._blocks, None)
@@ -67,7 +69,7 @@ class _Log:
                 self.times, self.rows = block
 
     def take(self, until: bytes) -> Block:
-        """Removes and returns the rows up to a time."""
+        """Removes and returns the rows up to the time `until`."""
         count = bisect_right(self.times, until)
         taken = self.times[:count], self.rows[:count]
         self.times, self.rows = self.times[count:], self.rows[count:]

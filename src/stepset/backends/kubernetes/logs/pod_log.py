@@ -1,14 +1,18 @@
-"""Reads one pod's log, each line once, from its container's start to its end, across dropped connections and restarts.
+"""`PodLog`, which reads the complete log of one pod, across lost connections and restarts of the container.
 
-A response may end early (stepset.watch.log_cursor): a log is complete only after a complete response to a request that
-was sent after the container's end.
+A response may end early (stepset.watch.log_cursor). Therefore the reader sends a new request after the container has
+terminated. The log is complete when the response to this request is complete.
 
-The caller reports changes of the pod by `see`, possibly late: the server may return the log of a restarted container
-before `see` reports the restart. Such a response does not begin with the last line that was read. The reader then waits
-for the report. If there is one, the reader discards the response, and first reads the rest of the previous container's
-log. If there is none, the log was rotated.
+The caller calls `see` after each change of the pod, but this call may be late. If the container was restarted, the
+server may return the log of the new container before `see` reports the restart. Such a response does not begin with the
+last line that was read. In this case, the reader waits for a call of `see` that reports a restart:
 
-A slow consumer slows down the reader and the server, but not the container: its runtime writes the log to a file.
+- If `see` reports a restart, the reader discards the response. The reader then reads the rest of the previous
+  container's log.
+- If `see` reports no restart, the log was rotated.
+
+A slow consumer slows down the reader and the server. A slow consumer does not slow down the container, because the
+container runtime writes the log to a file.
 """
 
 from __future__ import annotations
@@ -35,30 +39,37 @@ from stepset.watch.log_cursor import LogCursor
 from stepset.watch.plain_lines import PlainSplitter
 
 READ_TIMEOUT = 120.0
-"""Seconds without a byte after which a log is requested again: a silent server may be down. TCP keepalive detects that
-sooner, but not through every proxy."""
+"""If no byte arrives for this number of seconds, the reader requests the log again, because the server may be down.
+
+TCP keepalive may detect earlier that the server is down, but keepalive does not work through every proxy."""
 ENDED_READ_TIMEOUT = 0.2
-"""Seconds without a byte after which the log of a container that has ended is requested again."""
+"""Like READ_TIMEOUT, for a container that has terminated."""
 DELETED_READ_TIMEOUT = 10.0
-"""Seconds without a byte after which the log of a deleted pod is requested again, in case the connection is dead. Long,
-because only the open response contains the last lines."""
+"""Like READ_TIMEOUT, for a deleted pod.
+
+The timeout is long, because only the open response contains the last lines of a deleted pod."""
 SNAPSHOT_READ_TIMEOUT = 15.0
 """Like READ_TIMEOUT, for a log that is not followed."""
 RESTART_REPORT_TIMEOUT = 5.0
-"""Seconds to wait for the report of a restart, if a response seems to be the log of a restarted container."""
+"""Seconds to wait for the report of a restart if a response seems to be the log of a restarted container."""
 NOT_YET = (204, 400)
-"""HTTP statuses if the pod has no node, if its kubelet does not know it, or if its container has not started."""
+"""HTTP statuses of refused requests for logs. There are three causes: the pod has no node, the kubelet does not know
+the pod yet, or the container has not started."""
 
 _FIRST_PAUSE = 0.2
-"""Seconds before a log whose connection was lost is requested again."""
+"""Seconds to wait before the reader requests a log again after the connection was lost."""
 _ENDED_PAUSE = 1.0
-"""Like _FIRST_PAUSE, if the log seems to have ended: the container's end is probably reported in the meantime."""
+"""Like _FIRST_PAUSE, but for a response that seems to be complete.
+
+Probably `see` reports during this pause that the container has terminated."""
 _LONGEST_PAUSE = 10.0
 _LAST_TRIES = 5
-"""Number of error replies after which the rest of a log counts as lost."""
+"""The number of error replies after which the rest of a log is treated as lost."""
 
 Consumer = Callable[[Batch, "Mapping[str, Any] | None"], Awaitable[None]]
-"""Receives output and its position in the log, as plain data; no position for output that another process consumed."""
+"""A function that receives output, and the position of this output in the log as plain data.
+
+The position is None if another process has consumed the output."""
 
 
 def log_path(namespace: str, pod: LogPod) -> str:
@@ -67,9 +78,14 @@ def log_path(namespace: str, pod: LogPod) -> str:
 
 
 def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous: bool = False) -> dict[str, str]:
-    """Returns the parameters of a request for a pod's log from `since` on (as `LogCursor.since`).
+    """Returns the query parameters of a request for a pod's log.
 
-    `follow` continues the response until the container ends; `previous` selects the previous container's log.
+    Args:
+        pod: the pod.
+        since: the time of the first requested line, in the format of `LogCursor.since`. None means the beginning of
+            the log.
+        follow: whether the response continues until the container terminates.
+        previous: whether to request the log of the container before its last restart.
     """
     return {
         "container": pod.container,
@@ -81,22 +97,24 @@ def log_query(pod: LogPod, since: str | None, *, follow: bool = False, previous:
 
 
 def not_shown(reply: Reply, namespaced: NamespacedClient) -> InfrastructureError:
-    """Returns the error for a refused request for a log."""
+    """Returns the error to raise if the server refused to return a log."""
     if lacks_permission(reply):
         return namespaced.missing_permission(reply)
     return InfrastructureError(f"the server refuses to return logs: HTTP {reply.status}: {reply.message.rstrip('.')}")
 
 
 class PodLog:
-    """Reads one pod's log and passes each line to a consumer, once.
+    """Reads one pod's log, and passes each line to a consumer exactly once.
 
     Args:
-        resume: the position up to which another process has consumed the log; None: its beginning.
-        read_timeout: seconds without a byte after which the log is requested again.
+        consume: receives the output.
+        connections: limits the number of logs that are read at the same time.
+        resume: the position up to which another process has consumed the log. None means that no line was consumed.
+        read_timeout: a number of seconds. If the server sends no byte for this time, the log is requested again.
         allowed: whether the server has already returned a log of this run.
 
     Attributes:
-        problem: why the log could not be read to its end.
+        problem: the reason why the log could not be read completely; None if there is no problem.
     """
 
     def __init__(
@@ -115,15 +133,15 @@ class PodLog:
         self.pod = pod
         self._changed = asyncio.Event()
         self._finishing = False
-        # The current request, and the time since which a followed log has been silent.
+        # The current request, and the time at which the last byte of a followed log arrived.
         self._request = anyio.CancelScope()
         self._silent_since: float | None = None
         self._position = LogCursor()
         self._splitter: Splitter | PlainSplitter = Splitter(pod.source) if pod.agent else PlainSplitter(pod.source)
-        # The position up to which another process has consumed the log; None once this reader has passed it.
+        # The position up to which another process has consumed the log. None after this reader has passed the position.
         self._before = None if resume is None else LogCursor.from_dict(resume)
         self._starts_read = 0
-        # Whether the last consumed line was printed after the container's last restart.
+        # Whether the container printed the last consumed line after its last restart.
         self._amid_start = False
         self._failures = self._tries = 0
         self._grace = RefusalGrace(allowed)
@@ -131,21 +149,21 @@ class PodLog:
 
     @property
     def allowed(self) -> bool:
-        """Whether the server has already returned this log, or another log of the same run."""
+        """Whether the server has already returned this log or another log of the same run."""
         return self._grace.allowed
 
     def see(self, pod: LogPod) -> None:
-        """Updates the pod."""
+        """Reports the current state of the pod to this reader."""
         if pod != self.pod:
             self.pod = pod
             self._changed.set()
 
     def reconnect(self) -> None:
-        """Closes the current connection and requests the log again."""
+        """Closes the current connection. Then the reader requests the log again."""
         self._request.cancel()
 
     def finish(self) -> None:
-        """Makes the reader end once it has read the log's current content."""
+        """Makes `run` return once the reader has read the current content of the log."""
         self._finishing = True
         self._changed.set()
         if self.pod.over:
@@ -154,17 +172,18 @@ class PodLog:
             self._request.cancel()
 
     def request_again_if_silent(self) -> None:
-        """Requests a followed log again if it is silent; for containers that have ended.
+        """Requests the log of a terminated container again if no byte has arrived for a while.
 
-        A kubelet ends the response up to a second after the container, and answers a new request at once. It may not
-        answer for a deleted pod, whose last lines only the open response contains.
+        After a container has terminated, the kubelet may keep the open response for up to a second. The kubelet answers
+        a new request at once. If the pod was deleted, however, the kubelet may refuse a new request, and only the open
+        response contains the last lines. Therefore the reader waits longer before it requests the log of a deleted pod.
         """
         since, allowed = self._silent_since, DELETED_READ_TIMEOUT if self.pod.deleted else ENDED_READ_TIMEOUT
         if since is not None and asyncio.get_running_loop().time() - since > allowed:
             self._request.cancel()
 
     async def run(self) -> None:
-        """Reads until the log has ended or cannot be read; `problem` states the reason."""
+        """Reads until the log is complete. If the log cannot be read, sets `problem` to the reason and returns."""
         try:
             await self._read()
         except StepsetError as error:
@@ -192,15 +211,18 @@ class PodLog:
                 await self._pause(_ENDED_PAUSE if complete else _FIRST_PAUSE)
 
     async def _pause(self, first: float) -> None:
-        """Waits before the next request, at first for up to `first` seconds, or until the pod has changed."""
-        # Many readers that lost one server must not reconnect at the same moment.
+        """Pauses before the next request. The pause ends early if the pod changes.
+
+        The first pause takes at most `first` seconds. Later pauses become longer, up to _LONGEST_PAUSE.
+        """
+        # The pause is random. Otherwise all readers would reconnect to a restarted server at the same moment.
         seconds = min(_LONGEST_PAUSE, first * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
         self._failures += 1
         if await self._wait(seconds):
             self._failures = 0
 
     async def _wait(self, seconds: float | None) -> bool:
-        """Waits at most `seconds` until the pod changes; returns whether it did."""
+        """Waits until the pod changes, or until `seconds` seconds have passed. Returns whether the pod has changed."""
         with anyio.move_on_after(seconds):
             await self._changed.wait()
         changed = self._changed.is_set()
@@ -208,7 +230,7 @@ class PodLog:
         return changed
 
     async def _send_request(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
-        """Sends one request; returns whether the response seems to be complete."""
+        """Sends one request. Returns whether the response seems to be complete."""
         async with self._connections.one(self.reconnect if follow else None):
             with anyio.CancelScope() as self._request:
                 if follow and self._finishing:
@@ -221,7 +243,7 @@ class PodLog:
 
     async def _response(self, pod: LogPod, *, follow: bool, previous: bool) -> bool:
         query = log_query(pod, self._position.since, follow=follow, previous=previous)
-        self._silence(follow)  # the server sends no headers before the pod has printed
+        self._silence(follow)  # the server sends no headers until the pod prints its first line
         try:
             async with self._namespaced.client.stream(
                 self._path, query, self._read_timeout if follow else SNAPSHOT_READ_TIMEOUT
@@ -243,14 +265,17 @@ class PodLog:
         return True
 
     async def _pump(self, chunks: AsyncIterator[bytes], follow: bool, *, previous: bool) -> bool:
-        """Consumes a response unless it is the log of a restarted container; returns whether it was consumed."""
+        """Consumes a response, and returns True.
+
+        If the response is the log of a restarted container, does not consume the response, and returns False.
+        """
         clock = asyncio.get_running_loop().time
         before, resumes, began = copy(self._position), self._amid_start and not previous, clock()
         async for chunk in chunks:
             self._silent_since = None
             text = self._position.feed(chunk)
             if resumes and self._position.jumped:
-                # First wait for `_restart_reported`: the chunk may belong to a restarted container.
+                # The chunk may belong to a restarted container. First wait for the report of a restart.
                 fed, self._position = self._position, before
                 if await self._restart_reported():
                     return False
@@ -269,7 +294,10 @@ class PodLog:
         self._silent_since = asyncio.get_running_loop().time() if follow else None
 
     async def _restart_reported(self) -> bool:
-        """Waits until `see` reports a restart of the container; returns False if it does not: the log was rotated."""
+        """Waits until `see` reports a restart of the container. Returns False if no restart is reported in time.
+
+        If no restart is reported, the log was rotated.
+        """
         with anyio.move_on_after(RESTART_REPORT_TIMEOUT):
             while self.pod.restarts == self._starts_read and not self.pod.over:
                 await self._changed.wait()
@@ -277,7 +305,7 @@ class PodLog:
         return self.pod.restarts > self._starts_read
 
     def _refused(self, refused: RefusedError, pod: LogPod, *, final: bool, previous: bool) -> bool:
-        """Handles a refusal; returns whether it is final."""
+        """Handles a refused request. Returns whether the refusal is final."""
         status = refused.reply.status
         if status not in (*NOT_YET, NOT_FOUND):
             if self._grace.covers(asyncio.get_running_loop().time()):
@@ -288,14 +316,14 @@ class PodLog:
         return (status == NOT_FOUND and pod.deleted) or (final and self._lost(pod, refused.reply.message))
 
     def _earlier_log_deleted(self, pod: LogPod) -> bool:
-        """Records that the log of the previous container is deleted: the kubelet keeps at most one."""
+        """Records that the log of the previous container is deleted. The kubelet keeps at most one previous log."""
         self.problem = InfrastructureError(
             f"pod {pod.name}: the log of its previous container is deleted; some of its lines may be missing"
         )
         return True
 
     def _lost(self, pod: LogPod, message: str) -> bool:
-        """Counts an error reply to a request for the rest of a log; returns whether the rest counts as lost."""
+        """Counts failed requests for the rest of a log. Returns whether the reader stops requesting the rest."""
         self._tries += 1
         if self._tries < _LAST_TRIES:
             return False
@@ -306,10 +334,10 @@ class PodLog:
         return True
 
     async def _take(self, text: bytes, new: bytes) -> None:
-        """Consumes `text`, of which another process has consumed all but the suffix `new`."""
+        """Consumes `text`. `new` is the part of `text` that no other process has consumed. `text` ends with `new`."""
         if self._before is not None:
             if new and not text.endswith(new):
-                new = text  # the other process stopped within a line that is complete here
+                new = text  # the other process has consumed only a part of the line
             if known := text[: len(text) - len(new)]:
                 await self._put(self._splitter.feed(known), known=True)
             if not new:
@@ -320,6 +348,7 @@ class PodLog:
 
     async def _put(self, batch: Batch, *, known: bool = False) -> None:
         if batch.lines or batch.between or batch.progress:
-            # Connections may be closed at any moment, but received lines must not be lost.
+            batch.at = self._position.printed_at
+            # A connection may be closed at any moment. Without the shield, received lines could be lost.
             with anyio.CancelScope(shield=True):
                 await self._consume(batch, None if known else self._position.to_dict())

@@ -1,4 +1,4 @@
-"""The properties of a pod that log readers need: its container, its ranks, and whether more lines follow. Pure."""
+"""`LogPod`, the properties of a pod that log readers need, such as its container and its ranks."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from stepset.unstructured import Fields, number, part, rows, text
 from stepset.watch.cluster.pods import read_pod
 
 Ranks = Mapping[str, tuple[int, int]]
-"""Group -> the first rank of its pods, and the number of ranks per pod."""
+"""A mapping from the name of a group of pods to a tuple: the first rank of the group, and the ranks per pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPod:
-    """One pod.
+    """The properties of one pod that log readers need.
 
     Args:
-        container: the container whose log is read.
+        container: the name of the container whose log is read.
         index: the pod's index in its group.
-        attempt: the number of gang restarts before the pod was created.
-        source: the source of lines without a prefix `[source]`.
-        agent: whether the agent runs in the pod and prefixes its lines.
-        started: whether the container was started, so that a log exists.
-        restarts: how often the container was started again.
-        over: whether the container has ended and will not be started again.
+        attempt: the number of restarts of the gang before the pod was created.
+        source: the source of log lines that do not begin with a prefix of the form `[source]`.
+        agent: whether the agent runs in the pod. The agent adds a prefix to each line.
+        started: whether the container was started. A container that was not started has no log.
+        restarts: the number of restarts of the container.
+        over: whether the container has terminated and will not be restarted.
         deleted: whether the pod was deleted.
-        alive: whether the container was running when last seen.
+        alive: whether the container was running in the pod's last known state.
     """
 
     uid: str
@@ -46,7 +46,7 @@ class LogPod:
 
 
 def log_pod(data: Fields, deleted: bool = False) -> LogPod:
-    """Reads a pod; `deleted` is whether it was deleted: then `data` is its last known state."""
+    """Returns the LogPod of a pod. `deleted` is true if the pod was deleted. `data` is the last known state."""
     pod, spec, status = read_pod(data, deleted), part(data, "spec"), part(data, "status")
     containers = rows(spec, "containers")
     wanted = next((row for row in containers if text(row, "name") == CONTAINER), containers[0] if containers else {})
@@ -72,9 +72,12 @@ def log_pod(data: Fields, deleted: bool = False) -> LogPod:
 
 
 def may_hold(pod: LogPod, sources: frozenset[str] | None, ranks: Ranks) -> bool:
-    """Whether a pod's log may hold lines of `sources`, such as `rank 3`, `node 0`, `launcher`, `prepare-0`; None: all.
+    """Returns whether a pod's log may contain lines of `sources`.
 
-    `ranks` is the workload's annotation; if it is empty, any pod may hold any rank.
+    Args:
+        sources: for example `rank 3`, `node 0`, `launcher` or `prepare-0`. None means all sources.
+        ranks: the ranks of each group, from the workload's annotation. An empty mapping means that any rank may run in
+            any pod.
     """
     if sources is None or pod.source in sources:
         return True

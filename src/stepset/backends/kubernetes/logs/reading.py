@@ -1,4 +1,4 @@
-"""Reads the lines that a run's pods still hold, merged by time."""
+"""Reads the current logs of a run's pods, and merges their lines by time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepset.watch.log_cursor import LogCursor
 _TRIES = 5
 _BLOCK = 1 << 16
 _AT_ONCE = 100
-"""Pods whose logs are read at the same time; each takes a connection."""
+"""The number of pods whose logs are read at the same time. Each log needs a connection."""
 
 
 @dataclass
@@ -32,9 +32,12 @@ class LogRange:
     """The part of the pods' logs to read.
 
     Args:
-        since: seconds since the epoch; earlier lines are not requested; None: all.
-        previous: whether to read the logs of the containers before the last restart only.
-        positions: filled with the position of each pod's log after the lines that were read, by the pod's uid.
+        since: a time in seconds since the epoch. Earlier lines are not requested. None means that all lines are
+            requested.
+        previous: whether to read only the logs of previous containers, as `kubectl logs --previous` does.
+        positions: a mapping from a pod's uid to a position in the pod's log. After reading a log, the functions of this
+            module store the position that follows the last line. If the log has no line after `since`, the position
+            is the time `since`.
     """
 
     since: float | None = None
@@ -48,9 +51,10 @@ async def merged_rows(
     sources: frozenset[str] | None,
     wanted: LogRange | None = None,
 ) -> AsyncGenerator[Block, None]:
-    """Yields blocks of rows `[source] text` with their times, merged by time, earlier attempts first.
+    """Yields blocks of rows with their times. A row has the form `[source] text`.
 
-    If some logs cannot be read, raises InfrastructureError after the rows of the others.
+    The rows are ordered by attempt. The rows of one attempt are ordered by time. If some logs cannot be read, this
+    function yields the rows of all other logs, then raises InfrastructureError.
     """
     lost: list[InfrastructureError] = []
     wanted = wanted or LogRange()
@@ -69,7 +73,10 @@ async def merged_rows(
 async def _stamped(
     namespaced: NamespacedClient, pod: LogPod, lost: list[InfrastructureError], wanted: LogRange
 ) -> AsyncGenerator[bytes, None]:
-    """Yields one pod's log, with timestamps, up to now; adds the reason to `lost` if a part of it cannot be read."""
+    """Yields the current log of one pod, with timestamps.
+
+    If a part of the log cannot be read, this function adds the error to `lost`.
+    """
     cursor = LogCursor(stamped=True)
     first = None if wanted.since is None else datetime.fromtimestamp(wanted.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     starts = (True,) if wanted.previous else (True, False) if pod.restarts else (False,)
@@ -100,13 +107,15 @@ async def _stamped(
             else:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * 0.2 * 2**tries)
         yield cursor.finish()
+    if cursor.since is None and wanted.since is not None:
+        cursor = LogCursor.at(wanted.since)
     wanted.positions[pod.uid] = cursor.to_dict()
 
 
 async def _blocks(
     namespaced: NamespacedClient, pod: LogPod, cursor: LogCursor, previous: bool, first: str | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yields a response in larger pieces: the server sends 2 KiB at a time."""
+    """Yields a response in large pieces. The server sends pieces of 2 KiB, which this function joins."""
     query = log_query(pod, cursor.since or first, previous=previous)
     async with namespaced.client.stream(log_path(namespaced.namespace, pod), query, SNAPSHOT_READ_TIMEOUT) as chunks:
         block = bytearray()

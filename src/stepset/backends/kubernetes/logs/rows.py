@@ -1,6 +1,6 @@
-"""One pod's log as rows `[source] text`, each with its time, ready to be merged with other pods' rows.
+"""Converts one pod's log to rows with times. A row has the form `[source] text`. `merge.py` merges the rows.
 
-Works on blocks of lines for speed: sixteen ranks may print at once.
+The functions process blocks of lines, not single lines, because many ranks may print at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
 from stepset.watch.log_cursor import second_of
 
 _REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
-"""Matches an agent's lines that need no change; events, parts and possible progress need further parsing."""
+"""Matches lines of the agent that need no change. A line that does not match may be an event, a part of a line or a
+progress report."""
 _SECOND = len(b"2006-01-02T15:04:05")
 _ZONE = len(b"2006-01-02T15:04:05.000000000")
 
@@ -23,9 +24,12 @@ _ZONE = len(b"2006-01-02T15:04:05.000000000")
 async def rows_of(
     pod: LogPod, stamped: AsyncIterable[bytes], sources: frozenset[str] | None
 ) -> AsyncGenerator[Block, None]:
-    """Yields a pod's rows of `sources` (None: all), with parts of lines joined, without events and progress.
+    """Yields the rows of a pod's log. Joins the parts of long lines, and omits events and progress reports.
 
-    `stamped` is the pod's log in chunks, as `LogCursor(stamped=True)` returns it.
+    Args:
+        pod: the pod.
+        stamped: the chunks of the pod's log that a `LogCursor(stamped=True)` has returned.
+        sources: the sources whose rows are needed. None means all sources.
     """
     reader = _Reader(pod, sources)
     async for chunk in stamped:
@@ -49,7 +53,7 @@ class _Reader:
         end = data.rfind(b"\n") + 1
         whole, self._rest = data[:end], data[end:]
         if len(self._rest) > PART_LIMIT:
-            # A very long line becomes several lines with the same time.
+            # Split a very long line into several lines with the same time.
             whole += self._rest + b"\n"
             self._rest = self._rest[: self._rest.index(b" ") + 1]
         if not whole:
@@ -72,7 +76,10 @@ class _Reader:
         return [times[number] for number in kept], [rows[number] for number in kept]
 
     def _ordered(self, times: list[bytes], rows: list[bytes]) -> Block:
-        """Increases times so that they never decrease: lines of stdout and stderr may be slightly out of order."""
+        """Makes the times non-decreasing. A time that is too early is replaced by the latest previous time.
+
+        The lines of stdout and stderr may be slightly out of order.
+        """
         if times and (times[0] < self._latest or times != sorted(times)):
             times = list(accumulate([self._latest, *times], max))[1:]
         if times:
@@ -80,7 +87,7 @@ class _Reader:
         return times, rows
 
     def _shown(self, times: list[bytes], texts: list[bytes]) -> Block:
-        """Returns rows with their source; joins parts of lines, and drops events and progress."""
+        """Returns the rows with their sources. Joins the parts of lines, and omits events and progress reports."""
         if (own := self._own) is not None:
             rows = [own + text for text in texts]
             reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_progress(text)]
@@ -112,7 +119,7 @@ class _Reader:
 
 
 def _timed(lines: list[bytes]) -> Block:
-    """Returns the lines' times, in UTC, and their texts."""
+    """Returns two lists: the times of the lines, in UTC, and the lines without their times."""
     if {line[_ZONE : _ZONE + 2] for line in lines} == {b"Z "}:
         return [line[:_ZONE] for line in lines], [line[_ZONE + 2 :] for line in lines]
     times, texts = [], []

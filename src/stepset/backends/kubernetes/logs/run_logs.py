@@ -1,4 +1,4 @@
-"""Follows the logs of a run's pods at the same time."""
+"""`RunLogs`, which follows the logs of all pods of a run at the same time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from stepset.watch.retries import Retries
 _log = logging.getLogger(__name__)
 
 _FINISH_CHECK_INTERVAL = 0.5
-"""Seconds between two checks of readers that must finish."""
+"""The interval in seconds at which `RunLogs.finish` checks whether the readers have finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOutput:
-    """Output of a pod up to `position` in its log. `position` is None if another process has consumed the output."""
+    """Output of a pod.
+
+    `position` is the position in the pod's log after this output. If another process has consumed the output,
+    `position` is None.
+    """
 
     pod: str
     batch: Batch
@@ -35,18 +39,19 @@ Consumer = Callable[[PodOutput], Awaitable[None]]
 
 
 class RunLogs:
-    """Follows the logs of a run's pods until `close`.
+    """Follows the logs of a run's pods until `close` is called.
 
     Args:
-        consume: receives the pods' output, one call at a time; while it runs, every reader waits.
-        sources: the sources whose pods' logs are read; None: all; empty: none.
+        consume: an asynchronous function that receives the output of the pods. While one call runs, all readers wait.
+        sources: the sources whose lines are needed. Only the logs of pods that may contain such lines are read. None
+            means all sources. If the set is empty, no log is read.
         ranks: the ranks of each group's pods, from the workload's annotation.
-        positions: pod uid -> the position up to which another process has consumed its log.
-        connections: limits how many logs are read at the same time; default: a limit for this run only.
-        read_timeout: seconds without a byte after which a log is requested again.
+        positions: a mapping from a pod's uid to the position up to which another process has consumed the pod's log.
+        connections: limits the number of logs that are read at the same time; default: a limit for this run only.
+        read_timeout: a number of seconds. If the server sends no byte for this time, the log is requested again.
 
     Attributes:
-        error: the unexpected error after the last retry of reading a log; None if there is none.
+        error: the last error of a log reader whose retries are exhausted; None if there is no such reader.
     """
 
     def __init__(
@@ -76,19 +81,20 @@ class RunLogs:
         self._consumer_error: Exception | None = None
 
     def see(self, pods: Iterable[LogPod]) -> None:
-        """Updates pods; the log of a pod is read as soon as it exists."""
+        """Receives the current states of pods. This object reads the log of each pod as soon as the log exists."""
         for pod in pods:
             self._see(pod)
 
     def reconnect(self) -> None:
-        """Requests every log again, because their connections may be dead."""
+        """Requests every log again. Call this method if the connections may be dead."""
         for reader in self._readers.values():
             reader.reconnect()
 
     async def finish(self, timeout: float) -> bool:
-        """Waits until all current lines are consumed; returns whether all logs were read.
+        """Waits until the consumer has received all current lines. Returns whether all logs were read completely.
 
-        Gives up after `timeout` seconds without output; the time that the consumer takes does not count.
+        If no output arrives for `timeout` seconds, this method stops waiting. The time in which `consume` runs is not
+        counted.
         """
         self._finishing, self._idle_since = True, _now()
         for reader in self._readers.values():
@@ -102,7 +108,7 @@ class RunLogs:
         return not self._problems
 
     async def close(self) -> None:
-        """Ends all readers."""
+        """Stops all readers."""
         self._finishing = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -111,12 +117,15 @@ class RunLogs:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why some logs could not be read to their end, each in one line."""
+        """The reasons why some logs could not be read completely, one line for each."""
         return tuple(self._problems)
 
     @property
     def positions(self) -> dict[str, dict[str, Any]]:
-        """Pod uid -> the position up to which its log was consumed, as plain data for another process to resume."""
+        """A mapping from a pod's uid to the position up to which the pod's log was consumed.
+
+        The positions are plain data. Another process can pass the mapping to `RunLogs` to read only later lines.
+        """
         return dict(self._positions)
 
     def _see(self, pod: LogPod) -> None:
@@ -134,12 +143,12 @@ class RunLogs:
                 self._ended.add(pod.uid)
 
     def _forget_deleted(self, pod: LogPod) -> None:
-        if pod.deleted:  # no process can read its log again
+        if pod.deleted:  # the log of a deleted pod cannot be read again
             self._positions.pop(pod.uid, None)
 
     def _start(self, pod: LogPod) -> None:
-        # A pod that was deleted by force may continue to run, for example on a lost node. Its lines no longer belong to
-        # the run once another pod replaces it.
+        # A pod that was deleted by force may continue to run, for example on a lost node. Once a new pod has the same
+        # index, the lines of the deleted pod no longer belong to the run.
         for uid, old in self._still_running.items():
             if (old.group, old.index) == (pod.group, pod.index) and uid in self._tasks:
                 self._tasks[uid].cancel()
@@ -171,7 +180,7 @@ class RunLogs:
         task.add_done_callback(lambda done: self._done(pod, done))
 
     async def _read(self, uid: str, make_reader: Callable[[LogPod], PodLog]) -> None:
-        """Reads a log to its end; after an unexpected error, continues from the last position with a new reader."""
+        """Reads a log completely. After an unexpected error, starts a new reader at the last position."""
         retries, position = Retries(), self._positions.get(uid)
         while True:
             reader = self._readers[uid]

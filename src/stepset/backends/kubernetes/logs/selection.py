@@ -1,4 +1,4 @@
-"""Reads the lines of a run that a LogSelection names, with their times."""
+"""Reads the log lines that a LogSelection selects, with the times of the lines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _SECOND = len("2006-01-02T15:04:05")
 async def existing_rows(
     namespaced: NamespacedClient, run: str, pods: Sequence[LogPod], selection: LogSelection, wanted: LogRange
 ) -> AsyncGenerator[Sequence[TimedRow], None]:
-    """Yields the lines that the pods still hold; `wanted` receives the positions after them.
+    """Yields the selected lines in the current logs of the pods.
+
+    For each log, this function stores in `wanted.positions` the position that follows the last line.
 
     Raises:
-        BadInputError: the previous attempt is wanted, and the cluster has no log of it.
-        InfrastructureError: some lines cannot be read; the others were yielded before.
+        BadInputError: the previous attempt is selected, but the cluster has no log of the previous attempt.
+        InfrastructureError: some lines cannot be read. The function yields all other lines before it raises this error.
     """
     if selection.previous:
         pods = _previous(run, pods, wanted)
@@ -52,11 +54,17 @@ async def existing_rows(
 async def new_rows(
     outputs: AsyncIterator[PodOutput], sources: frozenset[str] | None
 ) -> AsyncGenerator[Sequence[TimedRow], None]:
-    """Yields the lines of outputs; their times are those at which they were received."""
+    """Yields the lines of `outputs`. The time of each line is the time at which this process received it.
+
+    The readers deliver each log from its beginning. If `output.position` is None, the output precedes the position that
+    `existing_rows` has stored. Its lines are not yielded, because `existing_rows` has yielded or dropped them.
+    """
     joiners: dict[str, Joiner] = {}
     async for output in outputs:
         now = time.time()
-        complete = joiners.setdefault(output.pod, Joiner()).join(output.batch.lines)
+        complete = list(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines))
+        if output.position is None:
+            continue
         yield [
             (now, b"[%s] %s" % (source.encode(), text))
             for source, text in complete
@@ -65,7 +73,10 @@ async def new_rows(
 
 
 def _previous(run: str, pods: Sequence[LogPod], wanted: LogRange) -> Sequence[LogPod]:
-    """Returns the pods of the previous attempt, else those whose container was started again."""
+    """Returns the pods of the previous attempt.
+
+    If no pod of the previous attempt exists, returns the pods whose container was restarted.
+    """
     current = max((pod.attempt for pod in pods), default=0)
     if earlier := [pod for pod in pods if pod.attempt == current - 1]:
         return earlier
@@ -73,13 +84,12 @@ def _previous(run: str, pods: Sequence[LogPod], wanted: LogRange) -> Sequence[Lo
     if again := [pod for pod in pods if pod.restarts]:
         return again
     raise BadInputError(
-        f"--previous: the cluster has no log of a previous attempt of run {run}: there was none, or its pods were"
-        " deleted"
+        f"run {run}: the cluster has no log of a previous attempt: there was none, or its pods were deleted"
     )
 
 
 def _seconds(stamp: bytes) -> float:
-    """Returns a time of `merged_rows`, which is in UTC, in seconds since the epoch; 0 for an invalid one."""
+    """Converts a time in the format of `merged_rows` to seconds since the epoch. Returns 0 for an invalid time."""
     text = stamp.decode("ascii", "replace")
     try:
         return datetime.fromisoformat(f"{text[:_SECOND]}+00:00").timestamp() + float(f"0{text[_SECOND:]}")

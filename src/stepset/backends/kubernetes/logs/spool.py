@@ -1,6 +1,7 @@
-"""Merges more logs than can be open at the same time: in groups, each of which is stored in a temporary file.
+"""Merges more logs than can be open at the same time.
 
-Each open log takes a connection, and so one of the process's file descriptors, of which there are about a thousand.
+The logs are merged in groups, and the result of each group is stored in a temporary file. This is necessary because
+each open log needs a file descriptor, and a process has about a thousand file descriptors.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from stepset.backends.kubernetes.logs.merge import Block, merged
 from stepset.errors import InfrastructureError
 
 _BYTES = 1 << 16
-"""The number of bytes of a file that are read at a time."""
+"""The approximate number of bytes that are read from a file at a time."""
 
 
 async def in_groups(logs: Sequence[AsyncIterator[Block]], at_once: int) -> AsyncGenerator[Block, None]:
-    """Yields the same as `merged`, with at most `at_once` of the logs open at a time; more logs need temporary files.
+    """Yields the rows of all logs, ordered by time. Opens at most `at_once` logs at the same time.
 
-    Raises InfrastructureError if the temporary files cannot be written.
+    If there are more than `at_once` logs, this function uses temporary files. Raises InfrastructureError if the
+    temporary files cannot be written.
     """
     if len(logs) <= at_once:
         async with aclosing(merged(logs)) as blocks:

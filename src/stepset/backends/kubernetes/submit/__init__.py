@@ -1,1 +1,1 @@
-"""Checks a run's objects with an API server, and creates them."""
+"""Checks the objects of a run with an API server, and creates these objects."""

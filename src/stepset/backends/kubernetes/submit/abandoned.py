@@ -1,4 +1,4 @@
-"""Deletes the objects of submissions that were interrupted and that no later submission has completed."""
+"""Deletes the objects of abandoned submissions. A submission is abandoned if it was interrupted and not continued."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from stepset.unstructured import part, rows, text, time_of
 from stepset.watch.cluster.ownership import is_run
 
 HALF_SUBMITTED_AFTER = 600
-"""Seconds after which an incomplete submission counts as abandoned."""
+"""The age in seconds at which an incomplete submission is treated as abandoned."""
 
 
 async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> list[str]:
-    """Deletes the objects of abandoned submissions and returns the runs' names.
+    """Deletes the objects of abandoned submissions, and returns the names of the runs.
 
-    Ages are measured by the server's clock. A run that has the label of an incomplete submission is not deleted if one
-    of its pods has started, or if all its ConfigMaps exist, because a submission creates them last.
+    The age of a submission is measured by the server's clock. A run may have the label of an incomplete submission
+    although the run's pods are running. Therefore this function does not delete a run in two cases:
+
+    - A pod of the run has started.
+    - All ConfigMaps of the run exist. A submission creates the ConfigMaps last.
     """
     removed = []
     for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
@@ -41,10 +44,14 @@ async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> li
 
 
 async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource, found: Manifest) -> bool:
-    """Whether a pod of a run has started or can start; True if that is unknown.
+    """Returns whether a pod of a run has started or can start. If the answer is unknown, returns True.
 
-    `found` is the run's workload or TrainingRuntime, and `resource` its kind. Pods that wait for a ConfigMap that was
-    not created cannot start. Pods that wait for anything else, such as an image or a node, can.
+    A pod cannot start if it needs a ConfigMap that does not exist. A pod that waits for an image or a node, for
+    example, can start later.
+
+    Args:
+        found: the workload or the TrainingRuntime of the run.
+        resource: the kind of `found`.
     """
     name = text(part(found, "metadata"), "name")
     selected = Collection(PODS.path(namespaced.namespace), {"labelSelector": f"{RUN}={name}"})
@@ -60,16 +67,16 @@ async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource
         if not (runtime.accepted or runtime.lacks_object):
             return True
         specs.append(runtime.body.get("spec"))
-    # Other ConfigMaps are the user's.
+    # The name of a ConfigMap of the run begins with the name of the run. All other ConfigMaps belong to the user.
     mounted = sorted({each for spec in specs for each in _config_maps(spec) if each.startswith(f"{name}-")})
     replies = [await namespaced.client.get(namespaced.one(CONFIG_MAPS, each)) for each in mounted]
     if not mounted and resource is not RUNTIMES:
-        return True  # the pods mount no ConfigMap of the run, so they can start, for example once a queue admits them
+        return True  # pods without a ConfigMap can start at any time
     return bool(replies or pods) and not any(reply.lacks_object for reply in replies)
 
 
 def _has_started(pod: Manifest) -> bool:
-    """Whether a container of a pod was started."""
+    """Returns whether a container of a pod was started."""
     status = part(pod, "status")
     containers = [*rows(status, "containerStatuses"), *rows(status, "initContainerStatuses")]
     states = [part(each, name) for each in containers for name in ("state", "lastState")]
@@ -78,7 +85,7 @@ def _has_started(pod: Manifest) -> bool:
 
 
 def _config_maps(spec: object) -> Iterator[str]:
-    """Yields the names of the ConfigMaps that the volumes in a workload's spec mount."""
+    """Yields the names of the ConfigMaps in the volumes of a workload's spec."""
     children = spec.values() if isinstance(spec, Mapping) else spec if isinstance(spec, list) else ()
     for child in children:
         yield from _config_maps(child)

@@ -1,6 +1,7 @@
-"""Checks the account's permissions by one SelfSubjectAccessReview for each verb of the minimal Role.
+"""Checks the permissions of the account.
 
-The server may use any authorizer (RBAC, a webhook), so only its own reviews are reliable.
+This module sends one SelfSubjectAccessReview for each permission in the minimal Role. The server may use an authorizer
+other than RBAC, such as a webhook. Therefore this module does not read Roles, but asks the server.
 """
 
 from __future__ import annotations
@@ -9,25 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client, gather
-from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.permissions import MAY_NOT_EXIST, Grant
+from stepset.backends.option_names import Interface
 from stepset.errors import InfrastructureError
-from stepset.targets.rbac import rules
+from stepset.targets.rbac import FOR_DIAGNOSES, rules
 
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.spec.job import TrainingJob
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Permission:
-    """One verb on one resource.
+    """The permission to use one verb on one resource.
 
-    `resource` is the plural, with the subresource if there is one, such as `pods/log`. `group` is empty for the core
-    group.
+    `group` is the API group; empty for the core group. `resource` is the plural name of the resource, such as `pods`,
+    or the path of a subresource, such as `pods/log`.
     """
 
     group: str
@@ -36,13 +38,13 @@ class Permission:
 
     @property
     def place(self) -> str:
-        """The resource as `kubectl auth can-i` takes it."""
+        """The resource in the notation of `kubectl auth can-i`."""
         name, slash, sub = self.resource.partition("/")
         return f"{name}{f'.{self.group}' if self.group else ''}{slash}{sub}"
 
 
 def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
-    """Yields every permission that a Role's rules grant."""
+    """Yields every permission in the rules of a Role."""
     for rule in rules:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -51,13 +53,16 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
 
 
 def required_by(grant: Grant) -> list[Permission]:
-    """Returns every permission that the Roles of a grant contain and its runs need."""
+    """Returns every permission in a grant."""
     found = (permissions(rules(target, grant.gang, **grant.optional)) for target in grant.targets)
     return list(dict.fromkeys(each for target in found for each in target))
 
 
 async def allowed(client: Client, permission: Permission, namespace: str) -> bool:
-    """Whether the account has a permission in a namespace; raises InfrastructureError if the server does not answer."""
+    """Returns whether the account has a permission in a namespace.
+
+    Raises InfrastructureError if the server does not answer.
+    """
     name, _, sub = permission.resource.partition("/")
     attributes = {
         "namespace": namespace,
@@ -82,7 +87,7 @@ async def allowed(client: Client, permission: Permission, namespace: str) -> boo
 
 
 async def missing_of(client: Client, required: Sequence[Permission], namespace: str) -> list[Permission]:
-    """Returns the permissions that the account does not have; raises as `allowed` does."""
+    """Returns the permissions in `required` that the account does not have. Raises the errors of `allowed`."""
     missing = []
     for first in range(0, len(required), _AT_ONCE):
         some = required[first : first + _AT_ONCE]
@@ -91,12 +96,12 @@ async def missing_of(client: Client, required: Sequence[Permission], namespace: 
     return missing
 
 
-def grant_of(job: TrainingJob, target: str, backend: str) -> Grant:
-    """Returns the permissions that an account needs to submit a job through `backend`: cli, airflow or kfp."""
+def grant_of(job: TrainingJob, target: str, interface: Interface) -> Grant:
+    """Returns the permissions that an account needs to submit a job through an interface."""
     from stepset.targets.gang import gang_of
 
     return Grant(
-        backend,
+        interface,
         (target,),
         gang_of(job),
         mpi=job.needs_launcher,
@@ -105,23 +110,33 @@ def grant_of(job: TrainingJob, target: str, backend: str) -> Grant:
     )
 
 
-async def problems(client: Client, missing: Sequence[Permission], namespace: str, grant: Grant) -> list[str]:
-    """Returns one line for each resource on which verbs are missing, with the command that grants the Roles."""
+async def problems(
+    client: Client, missing: Sequence[Permission], namespace: str, grant: Grant
+) -> tuple[list[str], list[str]]:
+    """Returns the problems and the notes about missing permissions, as one line for each resource.
+
+    If only diagnoses need a permission, the line is a note. If the account lacks all of the required permissions,
+    returns a single problem, because the name of the namespace may be wrong. Each line contains the command that grants
+    the permissions.
+    """
     if not missing:
-        return []
-    who = await _who(client)
-    lines = []
+        return [], []
+    who = await account_name(client)
+    if len(missing) == len(required_by(grant)):
+        return [
+            f"rbac: {who or 'you'} may not create, read or delete runs in namespace {namespace!r}{MAY_NOT_EXIST};"
+            f" have an administrator run: {grant.command(namespace, who)}"
+        ], []
+    optional = {each.place for each in permissions([FOR_DIAGNOSES])}
+    found, notes = list[str](), list[str]()
     for place in dict.fromkeys(each.place for each in missing):
         verbs = ", ".join(each.verb for each in missing if each.place == place)
-        lines.append(
+        line = (
             f"rbac: {who or 'you'} may not {verbs} {place} in namespace {namespace}; have an administrator run:"
             f" {grant.command(namespace, who)}"
         )
-    return lines
-
-
-async def _who(client: Client) -> str:
-    """Returns the account's name; empty if the server does not report it (before Kubernetes 1.28)."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    reply = await client.post(_WHO_AM_I, review)
-    return str(reply.body.get("status", {}).get("userInfo", {}).get("username", "")) if reply.accepted else ""
+        if place in optional:
+            notes.append(f"diagnoses may lack details: {line}")
+        else:
+            found.append(line)
+    return found, notes

@@ -1,25 +1,46 @@
-"""Checks whether a server would accept a job from this account, and creates nothing.
+"""Checks whether a server would accept a job from this account. No object is created.
 
-Reviews each verb of the minimal Role, then sends every object, and a pod of each group, as a dry run: the server
-defaults, validates and admits them without storing them
-(https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
+The check has four parts:
+
+1. It reviews each permission in the minimal Role. A missing permission to read Kueue's Workloads is only a note,
+   because a submission does not need it.
+2. It sends every object of the run, and one pod of each group, as a dry run. In a dry run, the server sets default
+   values, validates the object and runs admission checks. The server does not store the object
+   (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
+3. If the run uses Kueue, it reads the run's LocalQueue, ClusterQueue and WorkloadPriorityClass. If the account cannot
+   create pods, it also reads the PriorityClass of the pods.
+4. It compares the total requests of all pods with the ResourceQuotas of the namespace, and with the quota of the
+   ClusterQueue.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
-from stepset.backends.kubernetes.submit.access_review import Permission, allowed, grant_of, missing_of, required_by
+from stepset.backends.kubernetes.submit.access_review import (
+    Permission,
+    allowed,
+    grant_of,
+    missing_of,
+    required_by,
+)
 from stepset.backends.kubernetes.submit.access_review import problems as access_problems
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
+from stepset.backends.kubernetes.submit.namespaces import namespace_problem
+from stepset.backends.kubernetes.submit.queues import check_queue, missing_priority_classes
+from stepset.backends.kubernetes.submit.quotas import cluster_queue_notes, quota_notes
 from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
+from stepset.backends.kubernetes.submit.service_accounts import missing_service_accounts
 from stepset.backends.kubernetes.submit.trial_pods import trial_pods
 from stepset.errors import BadInputError
+from stepset.targets.metadata import GROUP
 from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 
@@ -28,9 +49,9 @@ _PODS = Permission("", "pods", "create")
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a successful check: how many objects, pods and permissions were checked.
+    """The result of a successful check. `objects`, `pods` and `permissions` are the numbers of checked items.
 
-    `notes` are the server's warnings, and the checks that were not possible.
+    `notes` contains the server's warnings, and a line for each check that was not possible.
     """
 
     server: str
@@ -42,42 +63,74 @@ class Checked:
 
 
 async def check_on_server(request: RenderRequest, target: str, client: Client) -> Checked:
-    """Checks a run in the namespace of `request`; default: that of the client's configuration.
+    """Checks a run in the namespace of `request`.
 
-    Raises BadInputError with one line for each problem that the server or stepset finds, and InfrastructureError if
-    the server cannot be reached or does not answer.
+    If `request` contains no namespace, the namespace in the client's configuration is used.
+
+    Raises:
+        BadInputError: the server or stepset found problems. The error contains one line for each problem.
+        InfrastructureError: the server cannot be reached or does not answer.
     """
     objects = render(request, target)
     namespace = request.namespace or (await client.open()).namespace
     grant = grant_of(request.job, target, "cli")
     required = required_by(grant)
     missing = await missing_of(client, required, namespace)
-    found = await access_problems(client, missing, namespace, grant)
-    notes: list[str] = []
-    mapper = FieldMapper(request.job, request.plan)
+    if missing and (no_access := await namespace_problem(client, namespace, "cli")):
+        raise BadInputError(no_access)
+    found, notes = await access_problems(client, missing, namespace, grant)
+    mapper = FieldMapper(request.job, request.plan, "cli")
 
-    # `found` already names the objects that the account may not create.
+    # Skip the objects that the account cannot create. `found` already contains a line for each such object.
     may = [each for each in objects if _create(each) not in missing]
-    pods = trial_pods(request, target, objects)
+    trial = pods = trial_pods(request, target, objects)
+    specs = {pod["metadata"]["name"]: pod["spec"] for pod in trial}
     if not await allowed(client, _PODS, namespace):
+        found += await missing_service_accounts(client, namespace, objects, mapper)
+        found += await missing_priority_classes(client, pods, mapper)
         pods = []
-        notes.append(
-            f"pods were not checked: you may not create pods in namespace {namespace}, only controllers may; quotas,"
-            " limit ranges and pod security may refuse the pods when a controller creates them"
-        )
+        notes.append(await _unchecked_pods(client, namespace, grant))
     for each in (*may, *pods):
         reply = await _try(client, each, namespace)
         if no_namespace(reply):
-            found.append(namespace_missing(namespace))
+            found.append(namespace_missing(reply, namespace, "cli"))
             break
         if any(other["kind"] == "TrainingRuntime" for other in objects) and misses_runtime(reply, each):
             notes.append(f"TrainJob {request.run} was checked only as far as possible without its TrainingRuntime")
             continue
         found += refusals(reply, each, mapper)
+        if reply.accepted and each["kind"] == "Pod":
+            specs[each["metadata"]["name"]] = reply.body["spec"]  # with the defaults of a LimitRange
         notes += [unknown_fields(text, each, mapper) for text in reply.warnings]
+    else:
+        queue = await check_queue(client, namespace, objects[-1]["metadata"].get("labels") or {}, grant)
+        found += queue.problems
+        notes += queue.notes
+        counts = {group.name: group.count for group in request.plan.groups}
+        sizes = [counts[pod["metadata"]["labels"][GROUP]] for pod in trial]
+        every = list(zip(specs.values(), sizes, strict=True))
+        notes += cluster_queue_notes(queue.cluster_queue, every) if queue.cluster_queue is not None else ()
+        quotas = await quota_notes(client, namespace, every)
+        if quotas is None and pods:
+            command = replace(grant, validate=True).command(namespace, await account_name(client))
+            quotas = [f"quotas were not compared, because you may not list them; have an administrator run: {command}"]
+        notes += quotas or ()
     if found:
         raise BadInputError(*dict.fromkeys(found))
     return Checked(client.server, namespace, len(objects), len(pods), len(required), tuple(dict.fromkeys(notes)))
+
+
+async def _unchecked_pods(client: Client, namespace: str, grant: Grant) -> str:
+    """Returns the note for an account that may not create pods.
+
+    The note contains the command that grants the permission.
+    """
+    command = replace(grant, validate=True).command(namespace, await account_name(client))
+    return (
+        "the pods were not checked against quotas, limit ranges, pod security, service accounts and priority classes,"
+        f" because that needs the permission to create pods in namespace {namespace}; to check them, have an"
+        f" administrator run: {command}"
+    )
 
 
 def _create(manifest: Manifest) -> Permission:
@@ -87,8 +140,8 @@ def _create(manifest: Manifest) -> Permission:
 
 async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     resource = resource_of(manifest)
-    # If the installed version of a controller does not know a field, the server's warning becomes a note. If Kubernetes
-    # does not know a field, it is a mistake in pod_template, and the server must not drop it without an error.
+    # A field of a custom resource may be unknown because the controller is old. Then the server returns a warning. If a
+    # field of a built-in resource is unknown, `pod_template` contains a mistake. Then the server must return an error.
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return await client.post(resource.path(namespace), with_generated_values(manifest), query)

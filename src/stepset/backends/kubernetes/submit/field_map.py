@@ -1,4 +1,7 @@
-"""Maps a field of a manifest, as an API server names it, to the field of the job file that determines it. Pure."""
+"""Finds the field of the job file that determines the value of a field in a manifest.
+
+The error messages of an API server contain paths of fields in manifests. The functions have no side effects.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset.backends.option_names import Interface
 from stepset.spec.template import is_whole, pod_spec
 from stepset.targets.metadata import GROUP
-from stepset.targets.names import CONTAINER
+from stepset.targets.names import CODE_VOLUME, CONTAINER
+from stepset.targets.pod_templates import templates_of
 from stepset.targets.pods.placement import PLACEMENT_FIELDS, placement_field
 from stepset.unstructured import rows
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 _POD_PART = r"(?=metadata\b|spec\b)"
 _IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"
-# Kind -> the paths of its pod templates. Indices are optional: the paths in decoding errors have none.
+# Maps a kind to the paths of its pod templates. Paths in decoding errors have no indices, so indices are optional.
 _TEMPLATES = {
     "JobSet": re.compile(rf"spec\.{_IN_JOBSET}"),
     "TrainingRuntime": re.compile(rf"spec\.template\.spec\.{_IN_JOBSET}"),
@@ -47,26 +51,34 @@ _POD = {
     "tolerations": "scheduling.tolerations",
     "affinity": "scheduling.affinity",
 }
-_TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+_TOKEN = re.compile(r"([^.\[\]]+)|\[([^\[\]]*)\]")
 
 
 @dataclass(frozen=True)
 class FieldMapper:
-    """Maps fields of manifests to fields of the job file."""
+    """Finds the fields of the job file that determine fields of manifests.
+
+    Args:
+        job: the job of the run.
+        plan: the launch plan of the job.
+        interface: the interface of the caller. It determines the names of options in error messages.
+    """
 
     job: TrainingJob
     plan: LaunchPlan
+    interface: Interface
 
     def field(self, manifest: Manifest, path: str) -> str | None:
-        """Returns the job file's field that determines a field of a manifest, such as `image`; None if there is none.
+        """Returns the field of the job file, such as `image`, that determines a field of a manifest.
 
-        `path` is for example `spec.template.spec.containers[0].image`, with or without indices.
+        Returns None if there is no such field in the job file. `path` is the path of the field in the manifest, such as
+        `spec.template.spec.containers[0].image`. Indices in the path may be omitted.
         """
         pattern = _TEMPLATES.get(manifest["kind"])
         if pattern is not None and (found := pattern.match(path)):
             try:
                 return self._in_template(self._template(manifest, found), path[found.end() :])
-            except LookupError:  # the path leads to something that stepset did not render
+            except (LookupError, ValueError, StopIteration):  # stepset has not rendered the field at this path
                 return None
         for text, field in _WORKLOAD:
             if found := re.match(text, path):
@@ -76,8 +88,9 @@ class FieldMapper:
     def resources(self, manifest: Manifest) -> str:
         """Returns the field to which a quota error refers.
 
-        For a pod, returns the field that contains its resources. For any other object, returns its kind and name,
-        because the quota limits the number of objects, which no field determines.
+        If the object is a pod, returns the field of the job file that contains the pod's resources. If the object is
+        not a pod, the quota limits the number of objects. No field determines the number of objects. Therefore this
+        method returns the kind and the name of the object.
         """
         if GROUP not in (manifest["metadata"].get("labels") or {}):
             return f"{manifest['kind']} {manifest['metadata']['name']}"
@@ -88,16 +101,26 @@ class FieldMapper:
         return f"roles.{role}.resources" if role else "resources_per_node"
 
     def template(self, *rest: str) -> str:
-        """Returns the path of a field in `pod_template`, which may contain a whole template or only its spec."""
+        """Returns the path of a field in the job's `pod_template`.
+
+        `pod_template` may contain a complete pod template or only the spec. `rest` is the path of the field in the
+        spec.
+        """
         return ".".join(("pod_template", *(("spec",) if is_whole(self.job.pod_template) else ()), *rest))
 
     def scheduling(self, pod_field: str) -> str:
-        """Returns the job file's field that determines a field of `_POD`, such as `priorityClassName`."""
+        """Returns the field of the job file that determines `pod_field`.
+
+        `pod_field` is a field in `_POD`, such as `priorityClassName`.
+        """
         return self.template(pod_field) if pod_field in pod_spec(self.job.pod_template) else _POD[pod_field]
 
     def _template(self, manifest: Manifest, found: re.Match[str]) -> Manifest:
-        """Returns the pod template that a path leads to; without an index, that of the nodes or the launcher."""
-        pods = templates(manifest)
+        """Returns the pod template to which a path refers.
+
+        If the path has no index, returns the pod template of the nodes or of the launcher.
+        """
+        pods = templates_of(manifest)
         if "row" not in found.groupdict() or len(pods) == 1:
             return pods[0]
         if found["row"] is not None:
@@ -105,7 +128,7 @@ class FieldMapper:
         return next(pod for pod in pods if self._role(pod) is None)
 
     def _role(self, pod: Manifest) -> str | None:
-        """Returns the role that a pod belongs to; None for nodes and for the launcher."""
+        """Returns the name of a pod's role; None if the pod is a node or the launcher."""
         group = self._group(pod)
         return None if group.in_world or group.name == self.plan.success.group else group.name
 
@@ -124,6 +147,8 @@ class FieldMapper:
             return self.scheduling(rest[0])
         if rest[0] == "volumes" and len(rest) > 1 and rest[1].isdigit():
             volume = pod["spec"]["volumes"][int(rest[1])]
+            if volume["name"] == CODE_VOLUME and self.job.code_volume is not None:
+                return "code"
             claimed = volume.get("persistentVolumeClaim", {}).get("claimName")
             if claimed in {each.claim for each in self.job.storage}:
                 return "storage"

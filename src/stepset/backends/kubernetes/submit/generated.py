@@ -1,4 +1,7 @@
-"""Replaces the placeholders of rendered objects by values that are generated for each run and never rendered."""
+"""Replaces placeholders in rendered objects by values that are generated for each run.
+
+If a command only prints the rendered objects, it prints the placeholders.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from stepset.targets.names import RENDEZVOUS_KEY
 
 
 def with_generated_values(manifest: Manifest) -> dict[str, Any]:
-    """Returns a rendered object with new ssh keys, or with a new rendezvous ID, in place of placeholders."""
+    """Returns a rendered object in which new ssh keys or a new rendezvous ID replace the placeholders."""
     if manifest["kind"] == "ConfigMap" and manifest.get("data", {}).get(RENDEZVOUS_KEY) == placeholder(RENDEZVOUS_KEY):
         return {**manifest, "data": {**manifest["data"], RENDEZVOUS_KEY: secrets.token_hex(16)}}
     return with_keys(manifest)

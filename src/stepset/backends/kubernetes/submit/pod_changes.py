@@ -1,4 +1,4 @@
-"""Applies an installation's changes to pod templates, such as Airflow's `pod_mutation_hook`. Pure."""
+"""Changes pod templates with a function that an administrator configures, such as Airflow's `pod_mutation_hook`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable
 from copy import deepcopy
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.backends.kubernetes.submit.trial_pods import templates
+from stepset.targets.pod_templates import templates_of
 from stepset.targets.pods.sidecars import with_sidecars
 
 ChangePod = Callable[[Manifest], Manifest]
-"""Returns a changed copy of a pod template (metadata and spec)."""
+"""A function that returns a changed copy of a pod template. A pod template has the fields metadata and spec."""
 
 _HAVE_PODS = ("JobSet", "Job", "StatefulSet", "TrainingRuntime")
 
 
 def with_changed_pods(manifest: Manifest, change: ChangePod) -> Manifest:
-    """Returns a manifest with every pod template changed, and nothing else.
+    """Returns a copy of a manifest in which `change` was applied to every pod template.
 
-    Containers that `change` adds become sidecars, like those of the job's `pod_template`.
+    If `change` adds a container, this container becomes a sidecar, like a container in the job's `pod_template`.
     """
     if manifest["kind"] not in _HAVE_PODS:
         return manifest
     changed = deepcopy(dict(manifest))
-    for template in templates(changed):
+    for template in templates_of(changed):
         assert isinstance(template, dict)
         new = with_sidecars(change(deepcopy(template)))
         template.clear()

@@ -1,7 +1,7 @@
-"""Generates the ssh keys of an MPI run; this process keeps no copy.
+"""Generates the ssh keys of an MPI run. stepset keeps no copy of the keys.
 
-Type and encoding of the keys are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go): ECDSA
-P-521, the private key as SEC 1 in PEM.
+The type of the keys is ECDSA P-521. The private key is encoded as SEC 1 in PEM. Kubeflow Trainer v2.3.0 uses the same
+type and encoding (pkg/runtime/framework/plugins/mpi/mpi.go).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 
 def with_keys(manifest: Manifest) -> dict[str, Any]:
-    """Returns a rendered object; if it is the ssh Secret, with new keys in place of the placeholders."""
+    """Returns a copy of a rendered object. If the object is the ssh Secret, new keys replace the placeholders."""
     if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
         return dict(manifest)
     from cryptography.hazmat.primitives import serialization

@@ -1,7 +1,7 @@
-"""Creates a run's objects on a server, or finds those of an earlier submission and continues it.
+"""Creates the objects of a run on a server. Continues interrupted submissions.
 
-The order is that of docs/design/kubernetes.md: if this process dies at any moment, one object exists that the next
-submission, or `abandoned.remove_half_submitted`, finds.
+The order in which the objects are created is described in docs/design/kubernetes.md. If the process is killed,
+this order ensures that the next submission, or `abandoned.remove_half_submitted`, finds at least one of the objects.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnreachableError
@@ -21,6 +23,7 @@ from stepset.backends.kubernetes.submit.access_review import grant_of
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod, with_changed_pods
+from stepset.backends.kubernetes.submit.queues import missing_queue
 from stepset.backends.kubernetes.submit.refusals import (
     already_exists,
     misses_runtime,
@@ -28,21 +31,28 @@ from stepset.backends.kubernetes.submit.refusals import (
     no_namespace,
     refusals,
 )
+from stepset.backends.kubernetes.submit.service_accounts import missing_service_accounts
+from stepset.backends.kubernetes.submit.watchers import create_watcher, image_and_placement
+from stepset.backends.orphan_policy import OrphanStop
+from stepset.backends.run_names import being_deleted, name_taken
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
-from stepset.targets.metadata import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION
+from stepset.targets.metadata import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION, SUBMITTED_BY
 from stepset.targets.request import RenderRequest
 
 RUNTIME_TIMEOUT = 10.0
-"""Seconds for which a webhook may not yet know a TrainingRuntime that was created just before its TrainJob."""
+"""Creating a TrainJob is retried for this number of seconds, because a webhook may not know the new TrainingRuntime."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 STARTED = "started"
-"""The value of the label SUBMISSION of a workload whose submission is not complete."""
+"""The value of the label SUBMISSION. A workload has this label until the submission is complete."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run on the server. `adopted` is whether the workload existed before; `warnings` are the server's."""
+    """A run on the server.
+
+    `adopted` is true if the workload already existed. `warnings` are the server's warnings.
+    """
 
     workload: Manifest
     adopted: bool
@@ -50,30 +60,43 @@ class Submitted:
 
 
 async def submit(
-    namespaced: NamespacedClient, request: RenderRequest, target: str, change_pod: ChangePod | None = None
+    namespaced: NamespacedClient,
+    request: RenderRequest,
+    target: str,
+    change_pod: ChangePod | None = None,
+    orphan: OrphanStop | None = None,
 ) -> Submitted:
-    """Creates a run, or finds the one that the same owner has created before.
+    """Creates a run, or finds the run that the same owner has already created. If `orphan` is given, creates a watcher.
 
-    Raises BadInputError if the job is not valid, the server refuses it, or a run of that name has another owner; no
-    object remains then. Raises InfrastructureError if the server cannot be reached or denies access.
+    Raises:
+        BadInputError: the job is not valid, the server refuses the job, or a run with the same name has another owner.
+            Then no object of this submission remains.
+        InfrastructureError: the server cannot be reached or denies access.
     """
-    # In a thread: a large job takes long to render, and `change_pod` is code of the installation.
+    # Render in a thread, because rendering a large job takes long, and `change_pod` may block.
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
     runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
-    # ConfigMaps last: a pod that mounts one does not start before the other objects exist.
+    # Create the ConfigMaps last. Then a pod with a ConfigMap starts only after all other objects were created.
     companions = sorted((each for each in rest if each not in runtimes), key=lambda each: each["kind"] == "ConfigMap")
     submission = _Submission(namespaced, request, target)
+    await submission.check_references((*runtimes, workload))
+    workload = await submission.with_account(workload)
     uids = [await submission.make_runtime(runtime, workload) for runtime in runtimes]
     made = await submission.make_workload(_marked(workload) if rest else workload, runtimes)
+    # Create the watcher before the ConfigMaps. Then no pod of the run starts before the watcher exists, even if this
+    # process is killed.
+    if orphan is not None:
+        made = await submission.make_watcher(made, (*runtimes, workload)[0], orphan, change_pod)
     if made.adopted and rest and SUBMISSION not in (made.workload["metadata"].get("labels") or {}):
-        return made  # all its objects exist
+        return made  # an earlier submission has created all objects of the run
     try:
-        # Another submission may have replaced a runtime. This is checked before the ConfigMaps are created, because
-        # no pod starts without them.
+        # Another submission may have replaced a runtime. Check the runtimes before the ConfigMaps are created, because
+        # no pod starts without the ConfigMaps.
         owned = [await submission.own_runtime(*each, made.workload) for each in zip(runtimes, uids, strict=True)]
         await submission.make_companions(companions, made)
     except StepsetError as error:
-        # If the server refuses the job, no object remains. After a lost connection, a retry continues the submission.
+        # If the server refuses the job, delete the objects. If the connection was lost, keep the objects, because a
+        # retry continues the submission.
         if not made.adopted and not isinstance(error, UnreachableError):
             await delete(namespaced, made.workload)
         raise
@@ -91,32 +114,56 @@ class _Submission:
     """The submission of one run."""
 
     def __init__(self, namespaced: NamespacedClient, request: RenderRequest, target: str) -> None:
-        self._namespaced = replace(namespaced, grant=grant_of(request.job, target, namespaced.grant.backend))
+        self._namespaced = replace(namespaced, grant=grant_of(request.job, target, namespaced.grant.interface))
         self._request = request
-        self._mapper = FieldMapper(request.job, request.plan)
+        self._mapper = FieldMapper(request.job, request.plan, namespaced.grant.interface)
+
+    async def check_references(self, objects: Sequence[Manifest]) -> None:
+        """Raises BadInputError if a service account of the pods, or the queue of the workload, does not exist.
+
+        The last object is the workload. An object is not checked if the client has no permission to read it.
+        """
+        client, namespace = self._namespaced.client, self._namespaced.namespace
+        missing = await missing_service_accounts(client, namespace, objects, self._mapper)
+        missing += await missing_queue(client, namespace, objects[-1]["metadata"].get("labels") or {})
+        if missing:
+            raise BadInputError(*missing)
+
+    async def with_account(self, workload: Manifest) -> Manifest:
+        """Returns the workload with the name of the account as an annotation, if the server reports the name."""
+        account = ""
+        with suppress(StepsetError):  # the name is only information for users
+            account = await account_name(self._namespaced.client)
+        if not account:
+            return workload
+        metadata = workload["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), SUBMITTED_BY: account}
+        return {**workload, "metadata": {**metadata, "annotations": annotations}}
 
     async def make_runtime(self, runtime: Manifest, workload: Manifest) -> str:
-        """Creates a TrainingRuntime; returns its uid. Replaces an existing one unless its TrainJob exists.
+        """Creates a TrainingRuntime, and returns its uid.
 
-        Raises BadInputError if a runtime of that name exists without the label of this run.
+        If the runtime exists and its TrainJob does not, this method replaces the runtime. Raises BadInputError if the
+        existing runtime does not have the label of this run.
         """
         reply = await self._namespaced.create(wanted := _marked(runtime))
         if not already_exists(reply):
             self._check(reply, runtime)
             return str(reply.body["metadata"]["uid"])
-        # Read the runtime first: `_recreate` then deletes nothing if another submission replaces the runtime meanwhile.
+        # Read the runtime before the workload. If another submission replaces the runtime after this read, `_recreate`
+        # deletes no object.
         existing = await self._existing(wanted)
         found = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if existing and found.status != NOT_FOUND:
             return str(existing["uid"])
-        # Without the workload, nothing proves that an earlier submission of this run and job created the runtime.
+        # If the workload does not exist, an earlier submission of another job may have created the runtime.
         return await self._recreate(wanted, existing)
 
     async def own_runtime(self, runtime: Manifest, uid: str, workload: Manifest) -> str:
-        """Makes the workload the owner of the runtime with that uid; returns a warning if the server refuses.
+        """Makes the workload the owner of the runtime. If the server refuses the request, returns a warning.
 
-        Raises InfrastructureError if the runtime has another uid: then the run would execute the job of another
-        submission or account.
+        Raises InfrastructureError if the uid of the runtime is not `uid`. A different uid means that another submission
+        or account has replaced the runtime, so the run would execute the wrong job.
         """
         body, name = _owned({"uid": uid}, workload, done=True), runtime["metadata"]["name"]
         reply = await self._namespaced.client.patch(self._namespaced.path_of(runtime), body)
@@ -146,16 +193,25 @@ class _Submission:
         return Submitted(reply.body, adopted=False, warnings=reply.warnings)
 
     async def _check_predecessor(self, trainjob: Manifest) -> None:
-        """Raises InfrastructureError if pods of a deleted TrainJob of this name have not ended.
+        """Raises InfrastructureError if pods of a deleted TrainJob with the same name have not terminated.
 
-        They would have the same host names as the pods of the new one (`stop.delete`).
+        The server removes a TrainJob before its pods (`stop.delete`). The old pods and the pods of the new TrainJob
+        would have the same host names.
         """
         existing = await self._namespaced.client.get(self._namespaced.path_of(trainjob))
         if existing.status == NOT_FOUND and await any_pods(self._namespaced, self._request.run):
-            raise InfrastructureError(f"run {self._request.run} is being deleted; try again when it is deleted")
+            raise being_deleted(self._request.run)
+
+    async def make_watcher(
+        self, made: Submitted, pods_of: Manifest, orphan: OrphanStop, change_pod: ChangePod | None
+    ) -> Submitted:
+        """Creates the watcher of a run. `pods_of` is the object that contains the templates of the training pods."""
+        training = image_and_placement(pods_of, self._request.plan.groups[0].image)
+        notes = await create_watcher(self._namespaced, made.workload, training, orphan, change_pod)
+        return replace(made, warnings=(*made.warnings, *notes))
 
     async def make_companions(self, manifests: Sequence[Manifest], made: Submitted) -> None:
-        """Creates the objects that the workload owns, ConfigMaps last."""
+        """Creates the objects that the workload owns, in the order of `manifests`."""
         last = next((each for each in manifests if each["kind"] == "ConfigMap"), None)
         for manifest in manifests:
             owned = {**manifest, "metadata": _owned(manifest["metadata"], made.workload)["metadata"]}
@@ -163,24 +219,38 @@ class _Submission:
             reply = await self._namespaced.create(wanted)
             if not already_exists(reply):
                 self._check(reply, manifest)
-            # The object is from an interrupted submission of this run, or from an earlier run of the name that is being
-            # deleted; or another account has created it.
+            # An object of this name exists. There are three possible creators: an interrupted submission of this run,
+            # an earlier run of the same name that is being deleted, and another account.
             elif manifest["kind"] == "Secret":
                 await self._replace_secret(wanted, made, last)
             else:
-                await self._replace(wanted, made.workload["metadata"]["uid"])
+                await self._replace(wanted, made)
 
-    async def _replace(self, wanted: Manifest, owner: str) -> None:
-        """Replaces an object of this run, unless the object with the uid `owner` owns it.
+    async def _replace(self, wanted: Manifest, made: Submitted) -> None:
+        """Replaces an existing object. If the workload owns the existing object, does nothing.
 
-        Raises BadInputError if the existing object does not have the label of this run.
+        In this case, another submission of the same run has created the object, and pods may already use it.
+
+        Raises BadInputError if the existing object does not have the label of this run. Also raises BadInputError if a
+        ConfigMap without an owner existed before the first submission of the run. stepset creates no such ConfigMap,
+        and a pod of the run may already have started with it.
         """
         existing = await self._existing(wanted)
-        if not existing or _owner_of(existing) != owner:
+        owner = _owner_of(existing or {})
+        if existing and not owner and not made.adopted and wanted["kind"] == "ConfigMap":
+            raise BadInputError(
+                f"name: ConfigMap {existing['name']} exists, and a pod of the run may have started with it; delete it,"
+                " or choose another name for the run"
+            )
+        if not existing or owner != made.workload["metadata"]["uid"]:
             await self._recreate(wanted, existing)
 
     async def _recreate(self, wanted: Manifest, existing: Manifest | None) -> str:
-        """Creates an object; returns its uid. First deletes the one with the metadata `existing`, if unchanged."""
+        """Creates an object, and returns its uid.
+
+        `existing` is the metadata of an object to delete first. If the object has changed since the metadata was read,
+        the object is not deleted.
+        """
         if existing:
             unchanged = {"uid": existing["uid"], "resourceVersion": existing.get("resourceVersion")}
             await self._namespaced.client.delete(self._namespaced.path_of(wanted), {"preconditions": unchanged})
@@ -188,7 +258,7 @@ class _Submission:
         return str(reply.body["metadata"]["uid"])
 
     async def _existing(self, wanted: Manifest) -> Manifest | None:
-        """Returns the metadata of an object of this run; None if it does not exist. Raises as `_replace` does."""
+        """Returns the metadata of the existing object; None if no object exists. Raises the errors of `_replace`."""
         reply = await self._namespaced.client.get(self._namespaced.path_of(wanted))
         if not reply.accepted:
             return None
@@ -201,11 +271,14 @@ class _Submission:
         return about
 
     async def _replace_secret(self, wanted: Manifest, made: Submitted, next_created: Manifest | None) -> None:
-        """Replaces the Secret of an interrupted submission, whose keys this account may not read, before pods use it.
+        """Replaces the Secret of an interrupted submission. Keeps the Secret if pods could already be using the keys.
 
-        `next_created` is the first ConfigMap, which a submission creates after the Secret. If the run owns it, an
-        earlier submission has created both and pods may use the keys, so the Secret is kept. Refuses a Secret that
-        existed before the run's first submission, because another account may know its keys.
+        The account has no permission to read Secrets, so this submission cannot reuse the existing keys. `next_created`
+        is the ConfigMap that a submission creates after the Secret. If the run owns this ConfigMap, an earlier
+        submission has created both objects. In this case, pods could already be using the keys.
+
+        Raises BadInputError if the Secret existed before the first submission of the run. Another account might know
+        the keys of such a Secret.
         """
         name, uid = wanted["metadata"]["name"], made.workload["metadata"]["uid"]
         if not made.adopted:
@@ -219,7 +292,7 @@ class _Submission:
         self._check(await self._namespaced.create(wanted), wanted)
 
     async def complete(self, workload: Manifest) -> tuple[str, ...]:
-        """Marks the submission as complete; returns a warning if the server refuses."""
+        """Marks the submission as complete. If the server refuses the request, returns a warning."""
         if SUBMISSION not in (workload["metadata"].get("labels") or {}):
             return ()
         done = {"metadata": {"uid": workload["metadata"]["uid"], "labels": {SUBMISSION: None}}}
@@ -229,7 +302,10 @@ class _Submission:
         return (f"the run keeps the label {SUBMISSION}, because it cannot be patched: {reply.message}",)
 
     async def _adopted(self, workload: Manifest) -> Manifest:
-        """Returns the existing workload of that name; raises an error if its owner or its job differs."""
+        """Returns the existing workload with the run's name.
+
+        Raises an error if the workload has another owner or another job.
+        """
         run, owner = self._request.run, self._request.owner
         reply = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if reply.status == NOT_FOUND:
@@ -238,8 +314,10 @@ class _Submission:
         found = reply.body["metadata"]
         current_owner = (found.get("labels") or {}).get(OWNER_HASH)
         if found.get("deletionTimestamp"):
-            raise InfrastructureError(f"run {run} is being deleted; try again when it is deleted")
-        if owner is None or current_owner != owner:
+            raise being_deleted(run)
+        if owner is None:
+            raise name_taken(run)
+        if current_owner != owner:
             state = "is owned by another caller" if current_owner else "has no owner, so it cannot be continued"
             raise BadInputError(f"name: run {run} exists already and {state}; choose another name, or delete it")
         if (found.get("annotations") or {}).get(SPEC_HASH) != self._request.spec_hash:
@@ -253,7 +331,7 @@ class _Submission:
         if reply.accepted:
             return
         if no_namespace(reply):
-            raise BadInputError(namespace_missing(self._namespaced.namespace))
+            raise BadInputError(namespace_missing(reply, self._namespaced.namespace, self._namespaced.grant.interface))
         if lacks_permission(reply):
             raise self._namespaced.missing_permission(reply)
         found = list(refusals(reply, manifest, self._mapper))
@@ -263,10 +341,10 @@ class _Submission:
 async def create_after_runtime(
     namespaced: NamespacedClient, trainjob: Manifest, timeout: float = RUNTIME_TIMEOUT
 ) -> Reply:
-    """Creates a TrainJob right after its TrainingRuntime; returns the server's last reply.
+    """Creates a TrainJob whose TrainingRuntime was just created. Returns the server's last reply.
 
-    Trainer's and Kueue's webhooks look the runtime up in a cache, and refuse a TrainJob whose runtime is not in the
-    cache yet. This function retries after such refusals for `timeout` seconds.
+    The webhooks of Trainer and Kueue look up the runtime in a cache. If the runtime is not in the cache yet, the
+    webhooks refuse the TrainJob. Then this function retries for `timeout` seconds.
     """
     until, pause = time.monotonic() + timeout, _FIRST_PAUSE
     reply = await namespaced.create(trainjob)
@@ -285,7 +363,7 @@ async def _delete_unowned(namespaced: NamespacedClient, manifest: Manifest) -> N
 
 
 def _owner_of(metadata: Manifest) -> str:
-    """Returns the uid of an object's first owner; empty if it has none."""
+    """Returns the uid of an object's first owner; an empty string if the object has no owner."""
     owners = metadata.get("ownerReferences") or ()
     return str(owners[0]["uid"]) if owners else ""
 
@@ -298,14 +376,14 @@ def _marked(manifest: Manifest) -> dict[str, Any]:
 
 
 def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
-    """Returns `{"metadata": ...}` with the workload as owner; `done` also removes the label of `_marked`."""
+    """Returns `{"metadata": ...}` with the workload as the owner. If `done`, also removes the label of `_marked`."""
     about = workload["metadata"]
     owner = {
         "apiVersion": workload["apiVersion"],
         "kind": workload["kind"],
         "name": about["name"],
         "uid": about["uid"],
-        # Many clusters (OpenShift) require an extra permission to block an owner's deletion.
+        # Many clusters, such as OpenShift, require an additional permission to block an owner's deletion.
         "blockOwnerDeletion": False,
     }
     labels = {"labels": {SUBMISSION: None}} if done else {}

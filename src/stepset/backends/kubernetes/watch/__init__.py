@@ -1,1 +1,1 @@
-"""Watches: reflectors of collections, the informer of a run or a namespace, and the server liveness check."""
+"""Watches the objects of runs. If the watches send no data, checks whether the server answers."""

@@ -1,7 +1,7 @@
-"""An informer: the objects of runs as last seen, kept current by one reflector for each collection.
+"""`Informer`, which keeps the current objects of runs in memory. An informer uses one reflector for each collection.
 
-An informer of a namespace serves any number of runs with the same connections; an informer of a run selects only the
-run's objects. An informer belongs to one event loop.
+There are two kinds of informers. An informer of a namespace uses the same connections to follow any number of runs.
+An informer of a run requests only the objects of one run. An informer can be used in one event loop only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
+from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.targets.metadata import RUN
 from stepset.unstructured import part, text
@@ -36,10 +37,11 @@ from stepset.watch.cluster.router import Router
 _log = logging.getLogger(__name__)
 
 _READ_AGAIN = 1.0
-"""Seconds before a failed read of a workload is retried."""
+"""The number of seconds before a failed read of a workload is retried."""
 
 _WARNINGS = 1000
-"""Number of unreadable objects that are remembered, so that each is reported once."""
+"""The maximum number of unreadable objects whose uids are stored. If the uid of an object is stored, the informer does
+not log the object again."""
 
 Key = tuple[str, str]
 Collections = Callable[[str, Manifest], list[Collection]]
@@ -47,17 +49,21 @@ Collections = Callable[[str, Manifest], list[Collection]]
 
 @dataclass(eq=False)
 class FollowedRun:
-    """One run that an informer follows; the first of its `collections` (by key) is the workload's.
+    """One run that an informer follows.
 
     Attributes:
-        changed: an event that is set when the run or one of its watches has changed.
-        pods: uid -> last change, for pods with the run's label that changed since the last `take_pods`.
-        foreign: uid -> last change, for pods with the run's label that no known object of the run owns.
-        own: uids of the pods that `take_pods` has returned and that still exist; `objects` forgets pods of earlier
-            attempts, whose logs may not have been read to their ends.
-        reconnections: how often the informer reconnected because the server had been silent.
-        confirming: the task that reads the workload, which a list did not contain; None if there is none.
-        unconfirmed: the reason why that task could not read the workload.
+        collections: the keys of the run's collections. The first collection contains the workload.
+        changed: an event that is set when the run, or the state of one of the run's watches, has changed.
+        pods: a mapping from the uid of a pod to the last change of the pod. Contains the pods with the run's label that
+            have changed since the last call of `take_pods`.
+        foreign: a mapping from the uid of a pod to the last change of the pod. Contains the pods that have the run's
+            label, but have an owner that is not a known object of the run.
+        own: the uids of the existing pods that `take_pods` has returned. Unlike `objects`, this set also contains pods
+            of earlier attempts, because their logs may still be incomplete.
+        reconnections: the number of times that the informer has reconnected because the server was silent.
+        confirming: the task that reads the workload because a list did not contain the workload. None if no such task
+            is running.
+        unconfirmed: the reason why the task `confirming` could not read the workload.
     """
 
     informer: Informer
@@ -85,7 +91,7 @@ class FollowedRun:
 
     @property
     def complete(self) -> bool:
-        """Whether every collection was listed, and the workload exists; until then the run's state is unknown."""
+        """Whether the run's state is known: all collections were listed, and `confirming` is None."""
         return self.confirming is None and all(reflector.listed for reflector in self._reflectors)
 
     @property
@@ -96,7 +102,7 @@ class FollowedRun:
 
     @property
     def access_notes(self) -> tuple[str, ...]:
-        """Notes on optional collections that the account may not read, and on watches that failed unexpectedly."""
+        """Notes on optional collections that the account cannot read, and on unexpected errors of watches."""
         refusals = (reflector.refusal for reflector in self._reflectors)
         namespaced = self._namespaced
         notes = [access_note(each, namespaced.namespace, namespaced.grant) for each in refusals if each is not None]
@@ -104,13 +110,16 @@ class FollowedRun:
         return tuple(note for note in notes if note)
 
     def silent_for(self) -> float:
-        """Returns the seconds for which the server has not answered; 0 while it does."""
+        """Returns the number of seconds since the server stopped answering; 0 if the server answers."""
         since = [self.informer.liveness.silent_since, *(reflector.silent_since for reflector in self._reflectors)]
         times = [each for each in since if each is not None]
         return asyncio.get_running_loop().time() - min(times) if times else 0.0
 
     def take_pods(self) -> list[LogPod]:
-        """Returns the run's pods that changed since the last call; keeps pods whose owner is not known yet."""
+        """Returns the pods of the run that have changed since the last call.
+
+        If the owner of a pod is not known yet, this method does not return the pod. A later call returns the pod.
+        """
         pods, self.pods = self.pods, {}
         if self.owners_known != self.objects.owners_known:
             pods, self.foreign, self.owners_known = {**self.foreign, **pods}, {}, self.objects.owners_known
@@ -135,7 +144,10 @@ class FollowedRun:
 
 
 class Informer:
-    """Follows runs, each by the collections that `of_run` or `of_namespace` returns, while `async with` lasts."""
+    """Follows runs until its `async with` block ends.
+
+    `collections` is the function `of_run` or `of_namespace` of the module `selectors`.
+    """
 
     def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
         self.namespaced, self._collections = namespaced, collections
@@ -167,7 +179,7 @@ class Informer:
         return self._router.runs
 
     def objects(self, run: str) -> RunObjects:
-        """Returns the objects of a run; raises KeyError if it is not followed and was not seen."""
+        """Returns the objects of a run. Raises KeyError if the run is neither followed nor reported by a watch."""
         found = self._router.objects(run)
         if found is None:
             raise KeyError(run)
@@ -175,7 +187,7 @@ class Informer:
 
     @asynccontextmanager
     async def follow(self, workload: Manifest) -> AsyncIterator[FollowedRun]:
-        """Follows a run while the block lasts; apiVersion, kind and metadata of its workload suffice.
+        """Follows a run until the `async with` block ends. Only apiVersion, kind and metadata of `workload` are needed.
 
         Raises InfrastructureError if the server cannot be reached or denies access.
         """
@@ -200,9 +212,9 @@ class Informer:
         return [each for each in self._followed.get(followed.name, ()) if each.uid != followed.uid]
 
     async def _keep(self, followed: FollowedRun) -> None:
-        """Registers a run: from now on, a change of an object with the run's name belongs to this run.
+        """Registers a run. If earlier runs have the same name, marks these runs as deleted.
 
-        Marks earlier runs with the same name as deleted.
+        From then on, changes of objects with this name are applied to the newly registered run.
         """
         before, pods = self._router.objects(followed.name), self._pods.get(followed.name, {})
         for each in self._namesakes(followed):
@@ -228,8 +240,9 @@ class Informer:
         if reflector is None:
             self.reflectors[key] = reflector = Reflector(self.namespaced.client, collection, partial(self._see, key))
             if collection.path == QUEUE_WORKLOADS.path(self.namespaced.namespace):
-                positions = QueuePositions(self.namespaced).run(self._followed_objects, self._wake)
-                self._tasks.append(asyncio.create_task(positions, name="queue positions"))
+                for reader in (QueuePositions(self.namespaced), UnqueuedRuns(self.namespaced)):
+                    reading = reader.run(self._followed_objects, self._wake)
+                    self._tasks.append(asyncio.create_task(reading, name=type(reader).__name__))
         elif reflector.error is None:
             return
         else:
@@ -237,9 +250,12 @@ class Informer:
         self._tasks.append(asyncio.create_task(reflector.run(), name=f"reflector {collection.path}"))
 
     async def _exists(self, followed: FollowedRun) -> bool:
-        """Reads a workload that the watch has not reported, because it is new or deleted; returns whether it exists.
+        """Reads a run's workload, and returns whether the workload exists.
 
-        Raises InfrastructureError if the server cannot be reached, or denies access, for a minute.
+        This method is called if the watch has not reported the workload. The workload may be new or deleted.
+
+        If the server cannot be reached or denies access, repeats the request for a minute. Then raises
+        InfrastructureError.
         """
         clock, grace = asyncio.get_running_loop().time, RefusalGrace(allowed=True)
         while True:
@@ -255,7 +271,7 @@ class Informer:
 
     def _mark_deleted(self, followed: FollowedRun) -> None:
         if "spec" in followed.workload:
-            # The workload was deleted after it was read, so its fields are known.
+            # The caller has read the workload before the deletion, so the fields of the workload are known.
             followed.objects.see(Change("DELETED", followed.workload, observed=False))
         else:
             followed.objects.not_found()
@@ -263,14 +279,14 @@ class Informer:
     def _leave(self, followed: FollowedRun) -> None:
         those = self._followed.get(followed.name, [])
         if followed not in those:
-            return  # deleted before `_keep`, or replaced by another run of its name
+            return  # the run was deleted before `_keep`, or a new run has the same name
         those.remove(followed)
         if not those:
             del self._followed[followed.name]
             self._router.forget(followed.name)
 
     def _see(self, key: Key, changes: Sequence[Change]) -> None:
-        """Applies the changes of one collection, and wakes the followers of the runs that changed."""
+        """Applies the changes of one collection, and wakes the followers of the changed runs."""
         changed = set[str]()
         for change in changes:
             changed |= self._apply(change)
@@ -283,9 +299,9 @@ class Informer:
             followed.changed.set()
 
     def _confirm(self, followed: FollowedRun) -> None:
-        """Reads a workload that no watch has reported and that the last list did not contain.
+        """If no watch and no list has reported the workload, starts a task that reads the workload.
 
-        It may have been deleted after the watch had ended, or created after the list was requested.
+        The workload may have been deleted after the watch had ended, or created after the list was requested.
         """
         if followed.objects.workload is None and not followed.objects.absence and followed.confirming is None:
             followed.confirming = asyncio.create_task(self._read_unseen(followed), name=f"read run {followed.name}")
@@ -301,7 +317,7 @@ class Informer:
             followed.changed.set()
 
     def _apply(self, change: Change) -> set[str]:
-        """Applies one change, and returns the names of the runs that changed; ignores an unreadable object."""
+        """Applies one change, and returns the names of the changed runs. Ignores an object that cannot be read."""
         try:
             changed = self._router.see([change])
             self._see_pod(change)
@@ -341,7 +357,7 @@ class Informer:
         return max((reflector.last_received for reflector in self.reflectors.values()), default=0.0)
 
     def _probe(self) -> Probe | None:
-        """Returns the workload of the next followed run, in turn."""
+        """Returns a probe for the workload of a followed run. Each call selects the next run."""
         runs = [each for those in self._followed.values() for each in those]
         if not runs:
             return None
@@ -363,7 +379,7 @@ class Informer:
 
 def _log_pod(change: Change) -> LogPod:
     pod = log_pod(change.object, change.verb == "DELETED")
-    # If the deletion was not observed, it is unknown whether the container was still running.
+    # If no watch has reported the deletion, it is unknown whether the container was still running.
     return pod if change.observed else replace(pod, alive=False)
 
 

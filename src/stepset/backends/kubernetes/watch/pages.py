@@ -1,4 +1,4 @@
-"""Reads lists page by page, in bounded memory whatever the objects contain."""
+"""Reads lists page by page. The size of a page in bytes is limited, so the use of memory is limited."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stepset.watch.cluster.decoding import decode_list
 from stepset.watch.list_watch import ListWatch
 
 PAGE_BYTES = 64 * 1024 * 1024
-"""The largest page that is read: every object may have 256 KiB of annotations, and 1.5 MiB of other fields."""
+"""The maximum size of a page in bytes. Each object may have 256 KiB of annotations and 1.5 MiB of other fields."""
 _WANTED_BYTES = 32 * 1024 * 1024
-"""The intended size of a page, in bytes. After a page of less than half this size, the next pages have more objects."""
+"""The intended size of a page in bytes. After a page of at most half this size, the next pages contain more objects."""
 
 
 class PageTooLargeError(InfrastructureError):
@@ -26,22 +26,21 @@ class PageTooLargeError(InfrastructureError):
 async def read_page(
     client: Client, collection: Collection, list_watch: ListWatch, received: Callable[[], None] = lambda: None
 ) -> list[Change]:
-    """Requests the next page of a list and processes it.
+    """Requests and processes the next page of a list.
 
-    For the last page, returns the changes of the whole list. For each page before it, returns an empty list.
-
-    If the page is larger than PAGE_BYTES, the request is repeated with fewer objects.
+    If this is the last page, returns the changes of the whole list. Otherwise returns an empty list. If the page is
+    larger than PAGE_BYTES, this function repeats the request with fewer objects.
 
     Args:
         client: the client of the server.
         collection: the collection to list.
-        list_watch: the state of the list; its next request must be a list.
-        received: called for the start and for each part of a response.
+        list_watch: the state of the list. Its next request must be a list request.
+        received: a function that is called when a response begins and when each of its parts arrives.
 
     Raises:
-        RefusedError: the server refuses.
+        RefusedError: the server refuses the request.
         PageTooLargeError: one object is larger than PAGE_BYTES.
-        StepsetError: those of `Client.request`. The server must send each part within REQUEST_TIMEOUT seconds.
+        StepsetError: an error of `Client.request`. The server must send each part within REQUEST_TIMEOUT seconds.
     """
     while True:
         try:
@@ -51,7 +50,7 @@ async def read_page(
                 raise
         else:
             page = read_reply(client.server, 200, body, decode=decode_list).body
-            await asyncio.sleep(0)  # decoding took a while: let other tasks run
+            await asyncio.sleep(0)  # let other tasks run after decoding, which may take long
             changes = list_watch.listed(page)
             if not list_watch.listed_once and (factor := _WANTED_BYTES // (len(body) + 1)) > 1:
                 list_watch.larger_pages(factor)

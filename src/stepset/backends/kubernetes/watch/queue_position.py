@@ -1,6 +1,7 @@
-"""Reads the positions of waiting runs in Kueue's queues through Kueue's visibility API.
+"""Reads the positions of waiting runs in Kueue's queues, through Kueue's visibility API.
 
-The permission is optional: without it, or without the API, runs have no position, and nothing is reported.
+The permission for this API is optional. If the account lacks the permission, or if the cluster does not serve the API,
+stepset shows no positions and reports no problem.
 Source: sigs.k8s.io/kueue v0.18.2 pkg/visibility/storage/pending_workloads_lq.go.
 """
 
@@ -14,24 +15,27 @@ from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnauthorizedError, UnreachableError
 from stepset.backends.kubernetes.api.resources import QUEUE_POSITIONS
 from stepset.errors import StepsetError
-from stepset.watch.cluster.kueue import read_positions
+from stepset.watch.cluster.kueue.workload import read_positions
 from stepset.watch.cluster.objects import RunObjects
 
 INTERVAL = 10.0
-"""Seconds between two requests for the positions in one queue."""
+"""Seconds between two requests for the same queue."""
 ANSWER_TIMEOUT = 10.0
 """Seconds in which the server must answer."""
 LIMIT = 1000
-"""How many workloads are requested from the head of a queue (Kueue's default); later workloads have no position."""
+"""The number of workloads at the head of a queue whose positions are requested (Kueue's default).
+
+The positions of later workloads are unknown."""
 
 _CHECK_INTERVAL = 1.0
-"""Seconds after which the waiting runs are determined again."""
+"""The interval in seconds at which `QueuePositions.run` determines the waiting runs."""
 
 
 class QueuePositions:
-    """Reads the positions of waiting runs in a namespace's LocalQueues, for each queue once in `interval` seconds.
+    """Reads the positions of waiting runs in the LocalQueues of a namespace.
 
-    `available` is False after a refusal, or if the cluster lacks the API: no further request is sent.
+    For each queue, a `QueuePositions` sends one request every `interval` seconds. If the server refuses a request or
+    does not serve the API, `available` becomes False. Then no further requests are sent.
     """
 
     def __init__(self, namespaced: NamespacedClient, interval: float = INTERVAL) -> None:
@@ -42,9 +46,10 @@ class QueuePositions:
         self._requested_at: dict[str, float] = {}
 
     async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
-        """Keeps the positions of `runs()` current until it is cancelled, or the server refuses.
+        """Updates the positions of waiting runs repeatedly. Calls `changed` for each run whose position has changed.
 
-        Calls `changed` for each run whose position has changed.
+        `runs` is a function that returns the current runs. This method returns when the server refuses a request.
+        Otherwise this method continues until it is cancelled.
         """
         while self.available:
             for run in await self.read(runs()):
@@ -52,9 +57,9 @@ class QueuePositions:
             await asyncio.sleep(_CHECK_INTERVAL)
 
     async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
-        """Updates `RunObjects.position` of runs that wait, with one request for each queue that is due.
+        """Updates `RunObjects.position` of the waiting runs, and returns the runs whose position has changed.
 
-        Returns the runs whose position has changed.
+        If the last request for a queue was at least `interval` seconds ago, sends a new request for the queue.
         """
         changed = list[RunObjects]()
         for queue, those in _by_queue(runs).items():
@@ -66,7 +71,7 @@ class QueuePositions:
         return changed
 
     async def _request(self, queue: str) -> Mapping[str, int] | None:
-        """Returns the positions in a queue; None if they cannot be read: the known positions remain."""
+        """Returns the positions in a queue. Returns None if the positions cannot be read."""
         try:
             reply = await self._get(queue)
         except UnauthorizedError:
@@ -75,7 +80,7 @@ class QueuePositions:
         except UnreachableError:
             self._grace.unreachable()
             return None
-        except StepsetError:  # not a reply of a Kubernetes API server
+        except StepsetError:  # the reply is not a reply of a Kubernetes API server
             return None
         if reply is None or (not reply.accepted and not reply.lacks_object):
             self._refused()
@@ -84,7 +89,7 @@ class QueuePositions:
         return read_positions(reply.body)
 
     async def _get(self, queue: str) -> Reply | None:
-        """Returns the reply for the newest API version that the server has; None if it has none."""
+        """Returns the reply for the newest API version that the server serves; None if no known version is served."""
         for version in self._versions:
             path = f"{self._namespaced.one(version, queue)}/pendingworkloads"
             reply = await self._namespaced.client.request(
@@ -109,7 +114,7 @@ def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:
 
 
 def _set_position(run: RunObjects, positions: Mapping[str, int]) -> bool:
-    """Sets the position of a run; returns whether it has changed."""
+    """Sets the position of a run. Returns whether the position has changed."""
     ticket, before = run.queued, run.position
     run.position = None if ticket is None else ticket.position_in(positions)
     return run.position != before

@@ -1,7 +1,8 @@
-"""A reflector: the objects of one collection, kept current by list and watch.
+"""`Reflector`, which keeps the current objects of one collection in memory.
 
-It sends the requests that the state machine `stepset.watch.list_watch.ListWatch` determines: list, watch,
-bookmarks, 410, resume and backoff.
+A reflector sends list requests and watch requests. The state machine `stepset.watch.list_watch.ListWatch` determines
+the requests and the pauses between the requests. The state machine handles bookmarks, expired versions (410),
+resumed watches and backoff.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from stepset.watch.list_watch import ListWatch
 from stepset.watch.retries import LONGEST_DELAY, Retries
 
 QUIET = 90.0
-"""Seconds after which a silent watch counts as broken: a server sends a bookmark about once a minute."""
+"""Seconds without data after which a watch is treated as broken. A server sends a bookmark about once a minute."""
 
 _IDLE_DELAY = 1.0
-"""Seconds before a watch that received nothing is opened again."""
+"""If a watch has ended without data, the watch is opened again after this number of seconds."""
 _REFUSED_DELAY = 2.0
-"""The longest pause in seconds before a refused request is sent again: the server may allow it soon."""
+"""The longest pause in seconds before a refused request is sent again.
+
+The pause is short, because the server may soon allow the request."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,16 +42,20 @@ Changed = Callable[[Sequence[Change]], None]
 
 
 class Reflector:
-    """Follows one collection; calls `changed` in the event loop, first with all objects, even if there are none.
+    """Follows one collection, and calls `changed` in the event loop after each change.
+
+    The first call of `changed` contains all objects. If the collection is empty, the first call contains no objects.
+    All times are times of the event loop's clock. An optional collection is a collection whose `needed` is False.
 
     Attributes:
-        listed: whether all objects are known, or the collection is not needed and the account may not read it.
-        lists: how often the whole collection was listed.
-        refusal: the server's refusal, if the account may not read a collection that is not needed.
-        error: the reason why a needed collection cannot be followed.
-        problem: the unexpected error after which the watch is retried, in one line; empty if there is none.
-        last_received: when the server last sent data, on the event loop's clock.
-        silent_since: the time since which the server has not answered, on that clock; None while it does.
+        listed: whether all objects are known. Also True if an optional collection cannot be read for lack of
+            permission.
+        lists: the number of times that the whole collection was listed.
+        refusal: the reply of the server if the account has no permission to read an optional collection.
+        error: the reason why a needed collection cannot be followed; None if the collection can be followed.
+        problem: the last unexpected error of the watch, in one line; empty if there was no unexpected error.
+        last_received: the time at which the server last sent data.
+        silent_since: the time since which the server has not answered; None if the server answers.
     """
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
@@ -68,30 +75,37 @@ class Reflector:
 
     @property
     def objects(self) -> list[Mapping[str, Any]]:
-        """The objects as last seen."""
+        """The last known state of the objects."""
         return self._list_watch.objects
 
     def version(self, uid: str) -> str:
-        """Returns the resource version of an object as last seen; empty if it does not exist."""
+        """Returns the last known resource version of an object; empty if the object does not exist."""
         return self._list_watch.version(uid)
 
     def reconnect(self) -> None:
-        """Closes the current connection, or ends the pause before the next one."""
+        """Opens the connection again. If the reflector is pausing, this method ends the pause."""
         self._request.cancel()
 
     def reset(self) -> None:
-        """Resets a reflector that gave up; `run` can then be called again, and reports the changes since it gave up."""
+        """Resets a reflector that has given up. Then `run` can be called again.
+
+        The next call of `run` reports the changes since the reflector gave up.
+        """
         self._list_watch.expired()
         self.listed, self.error, self.refusal = False, None, None
         self._retries.succeeded()
 
     async def run(self) -> None:
-        """Follows the collection until it is cancelled or the server refuses it for good; `error` states the reason."""
+        """Follows the collection until this method is cancelled or the reflector gives up.
+
+        The reflector gives up if the server permanently refuses the requests, or if the last retry after an unexpected
+        error fails. Then `error` is the reason.
+        """
         while True:
             try:
                 await self._follow()
                 return
-            except Exception as error:  # noqa: BLE001  # a defect here must not leave followers waiting
+            except Exception as error:  # noqa: BLE001  # after an internal error, followers must not wait forever
                 pause = self._retries.failed()
                 _log.warning("the watch of %s failed", self._collection.path, exc_info=not self.problem)
                 self.problem = f"the watch of {self._collection.path} failed unexpectedly: {str(repr(error))[:200]}"
@@ -109,8 +123,8 @@ class Reflector:
                 longest = LONGEST_DELAY
                 try:
                     succeeded = await self._send_request()
-                    # After a 410, `listed_once` is False. The 410 counts as an answer, because the list that follows
-                    # may take long.
+                    # After a 410, `listed_once` is False. A 410 counts as an answer. Otherwise the server
+                    # would be regarded as silent until it answers the next list request, which may take long.
                     answered = succeeded or not self._list_watch.listed_once
                 except UnreachableError:
                     answered = succeeded = False
@@ -124,32 +138,36 @@ class Reflector:
                     self.silent_since = None
                     self._grace.granted()
                 else:
-                    # `_receive` resets `silent_since` when a response begins, so the silence begins with the end of the
-                    # response or, if there was none, with this request.
+                    # `_receive` resets `silent_since` when a response begins. If a response has begun, the server has
+                    # been silent since the end of this response. If no response has begun, the server has been silent
+                    # since the start of this request.
                     now = asyncio.get_running_loop().time()
                     self.silent_since = self.silent_since or (now if self._opened else began)
                 if not succeeded:
-                    # Many processes that lost one server must not reconnect at the same moment.
+                    # The pause is random. Otherwise all processes would reconnect to a new server at the same time.
                     await asyncio.sleep(min(longest, self._list_watch.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
                 self._list_watch.recovered()
 
     def _expired(self, error: StepsetError) -> bool:
-        """Whether the server no longer has the version to continue from (410); the next request is then a list."""
+        """Returns whether the resource version of the watch request is too old for the server (410).
+
+        If it is too old, the next request is a list request.
+        """
         expired = isinstance(error, RefusedError) and error.reply.status == GONE
         if expired:
             self._list_watch.expired()
         return expired
 
     async def _send_request(self) -> bool:
-        """Sends one request; returns whether the server answered it with objects, or with nothing to report."""
+        """Sends one request. Returns whether the request was successful. A watch without events is successful."""
         request, collection = self._list_watch.next_request(), self._collection
         self._opened = False
         query = {**collection.selectors, **request.query}
         if request.watch:
             if await self._watch(query):
                 return self._list_watch.answered
-            # The server has answered; a proxy may have closed the idle watch.
+            # The server has accepted the watch, but has sent no data. A proxy may have closed the idle connection.
             await asyncio.sleep(_IDLE_DELAY)
             return True
         changes = await read_page(self._client, collection, self._list_watch, self._receive)
@@ -159,7 +177,7 @@ class Reflector:
         return True
 
     async def _watch(self, query: dict[str, str]) -> bool:
-        """Follows a watch to its end; returns whether it received data."""
+        """Follows a watch until the response ends. Returns whether the watch has received data."""
         received = False
         async with self._client.stream(self._collection.path, query, QUIET) as chunks:
             self._receive()
@@ -180,7 +198,10 @@ class Reflector:
         self._opened, self.silent_since, self.last_received = True, None, asyncio.get_running_loop().time()
 
     def _deliver(self, changes: Sequence[Change]) -> None:
-        """Calls `changed`, also with the changes of an earlier call that failed: no list would report them again."""
+        """Calls `changed` with the changes. If an earlier call of `changed` failed, repeats the changes of that call.
+
+        The changes must be repeated, because the next list does not report them again.
+        """
         self._undelivered = [*self._undelivered, *changes]
         self._changed(self._undelivered)
         self._undelivered = []
@@ -194,8 +215,8 @@ class Reflector:
         self._wake()
 
     def _wake(self) -> None:
-        """Wakes the followers, which read the attributes."""
+        """Wakes the followers. The followers then read the attributes of this reflector."""
         try:
             self._changed(())
-        except Exception:  # noqa: BLE001  # the same defect may have ended the watch
+        except Exception:  # noqa: BLE001  # the same internal error may have ended the watch
             _log.warning("the followers of %s could not be notified", self._collection.path, exc_info=True)

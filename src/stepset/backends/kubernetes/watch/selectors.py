@@ -1,4 +1,4 @@
-"""The collections that contain the objects of runs, and their selectors. Pure."""
+"""`Collection`, a set of objects to list and watch, and functions that return the collections of runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from stepset.backends.kubernetes.api.resources import (
 from stepset.targets.metadata import QUEUE_LABEL, RUN
 
 _JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-_KUEUE_UID = "kueue.x-k8s.io/job-uid"
+KUEUE_UID = "kueue.x-k8s.io/job-uid"
+"""The label of a Kueue Workload with the uid of the object that waits in the queue."""
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Objects of one run, or of the runs of a namespace: those that the server selects and `wanted` accepts.
+    """A set of objects of one run, or of all runs in a namespace.
 
-    `needed` is whether the run's state cannot be computed without the objects. Other collections are ignored if the
-    account may not read them.
+    Args:
+        path: the path of the request.
+        selectors: the query parameters by which the server selects objects.
+        wanted: a function that returns whether a selected object belongs to the collection.
+        needed: whether these objects are necessary to compute the state of a run. If the account cannot read a
+            collection and `needed` is False, the collection is ignored.
     """
 
     path: str
@@ -41,20 +46,23 @@ class Collection:
 
 
 def of_run(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections of one run, the workload's first; its apiVersion, kind and metadata suffice."""
+    """Returns the collections of one run. The first collection contains the workload.
+
+    Only apiVersion, kind and metadata of `workload` are needed.
+    """
     name = str(workload["metadata"]["name"])
-    # A field selector can name one object only, and the run has several.
-    events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, _concerns(name), needed=False)
+    # A field selector can select only the events of one object, and a run has several objects.
+    events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, concerns(name), needed=False)
     itself, pods, *others = of_kind(namespace, resource_of(workload), name)
     found = [itself, pods, events, *others]
     if _is_queued(workload):
-        of_it = {"labelSelector": f"{_KUEUE_UID}={workload['metadata']['uid']}"}
+        of_it = {"labelSelector": f"{KUEUE_UID}={workload['metadata']['uid']}"}
         found.append(Collection(QUEUE_WORKLOADS.path(namespace), of_it, needed=False))
     return found
 
 
 def of_namespace(namespace: str, workload: Manifest) -> list[Collection]:
-    """Returns the collections that the runs of a namespace share, the workloads' first."""
+    """Returns the collections that all runs of a namespace share. The first collection contains the workloads."""
     events = Collection(EVENTS.path(namespace), {"fieldSelector": "type=Warning"}, needed=False)
     found = [*of_kind(namespace, resource_of(workload)), events]
     if _is_queued(workload):
@@ -63,7 +71,10 @@ def of_namespace(namespace: str, workload: Manifest) -> list[Collection]:
 
 
 def of_kind(namespace: str, workloads: Resource, run: str = "") -> list[Collection]:
-    """Returns the collections of all runs of one kind of workload, or of one run by name, without their events."""
+    """Returns the collections of all runs with one kind of workload. No collection contains events.
+
+    If `run` is given, the collections contain only the objects of the run with this name.
+    """
     labels = {"labelSelector": f"{RUN}={run}" if run else RUN}
     itself = {"fieldSelector": f"metadata.name={run}"} if run else labels
     found = [Collection(workloads.path(namespace), itself), Collection(PODS.path(namespace), labels)]
@@ -79,8 +90,11 @@ def _is_queued(workload: Manifest) -> bool:
     return QUEUE_LABEL in (workload["metadata"].get("labels") or {})
 
 
-def _concerns(name: str) -> Callable[[Manifest], bool]:
-    """Selects events about the run's workload, or an object whose name begins with the run's."""
+def concerns(name: str) -> Callable[[Manifest], bool]:
+    """Returns a function that selects the events of a run.
+
+    The function returns True if the name of the object in the event is `name`, or begins with `name` and `-`.
+    """
 
     def wanted(event: Manifest) -> bool:
         about = event.get("involvedObject")

@@ -1,1 +1,1 @@
-"""The logs of a local run: writing, reading and following them, and selecting lines by time and attempt."""
+"""Writes, reads and follows the logs of a local run, and selects lines by time and attempt."""

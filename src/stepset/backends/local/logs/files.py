@@ -1,7 +1,7 @@
 """Writes, reads and follows the logs of a run.
 
-`log` contains the lines of all sources as the agents print them (stepset.watch.lines); `ranks/<source>.log` contains
-the output of one source, byte for byte.
+The file `log` contains the lines of all sources as the agents print them (stepset.watch.lines). The file
+`ranks/<source>.log` contains the output of one source, byte for byte.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from typing import Any, BinaryIO
 
 from stepset.backends.local.logs.times import TimeWriter
 from stepset.backends.local.private_files import open_private, write_private
-from stepset.backends.local.store import RunDir
+from stepset.backends.local.runs.run_dir import RunDir
 from stepset.regular_files import open_regular
 from stepset.run_status import LogLine
-from stepset.watch.diagnose import TAIL
+from stepset.watch.diagnose import KEPT_LINES
 from stepset.watch.lines import Batch, Joiner, Splitter, log_lines
 from stepset.watch.redacted_lines import KEPT, RedactedLines
 
 _CHUNK = 256 * 1024
+_LINE_LIMIT = 4 * 1024 * 1024
+"""The number of bytes after which a line of the log is truncated. Agents write only shorter lines. A longer line means
+that another program has written the file."""
 _OPEN_FILES = 128
 _APPEND = os.O_WRONLY | os.O_APPEND
 POLL = 0.1
-"""Seconds between two reads of a log that is being followed."""
+"""The number of seconds between two reads of a log that is followed."""
 
 
 class Recorder:
-    """Writes a run's logs and keeps the last lines of each source; `broken` is the error that ended writing, if any."""
+    """Writes the logs of a run, and keeps the last lines of each source.
+
+    If a write fails, the recorder stores the error in `broken`, and writes nothing more.
+    """
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -39,24 +45,26 @@ class Recorder:
         self._times = TimeWriter(run)
         self._files: OrderedDict[str, int] = OrderedDict()
         self._tails: dict[str, deque[bytes]] = {}
+        self._printed: dict[str, float] = {}  # source -> when its last output was read, in seconds since the epoch
         self._redacted = RedactedLines()
         self._parted = False
         self.broken: OSError | None = None
 
     def see(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Reads the agents' events about lines with values of Secrets; such an event precedes its line."""
+        """Reads the agents' events about lines that contain values of Secrets. Such an event precedes its line."""
         self._redacted.see(events)
 
     def write(self, batch: Batch) -> None:
-        """Appends a batch; after a failure nothing more is written."""
+        """Appends a batch. If a write has failed before, only keeps the last lines and the times of the output."""
         for source, texts in _last_texts(batch).items():
-            self._remember(source, texts)
-        if self.broken is not None:
+            self._tails.setdefault(source, deque(maxlen=KEPT_LINES)).extend(text[:KEPT] for text in texts)
+        self._printed.update(dict.fromkeys(batch.printed(), time.time()))
+        if self.broken is not None or not batch.raw:
             return
         try:
             if batch.parts and not self._parted:
                 self._parted = True
-                write_private(self._run.parts, b"")  # before readers can see the first part
+                write_private(self._run.parts, b"")  # the file must exist before readers can see the first part
             if batch.shown:
                 self._times.before(len(batch.shown))
                 _write_all(self._log, batch.shown)
@@ -64,7 +72,7 @@ class Recorder:
                 _write_all(self._file(source), b"".join(pieces))
         except OSError as error:
             self.broken = error
-            # Later output must not take the space that the verdict needs.
+            # The disk may be full. Later output must not take the space that is reserved for the verdict.
             self._run.give_up_reserve()
 
     def _file(self, source: str) -> int:
@@ -76,26 +84,28 @@ class Recorder:
         self._files.move_to_end(source)
         return fd
 
-    def _remember(self, source: str, texts: list[bytes]) -> None:
-        tail = self._tails.setdefault(source, deque(maxlen=2 * TAIL))
-        tail.extend(text[:KEPT] for text in texts)
-
     def tail(self, source: str) -> tuple[str, ...]:
-        """Returns the last lines of a source, redacted; long lines are truncated."""
+        """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
         return tuple(self._redacted.shown(source, line) for line in self._tails.get(source, ()))
 
-    def last_line(self, source: str) -> str:
-        """Returns the last line of a source, redacted; a long line is truncated. Empty if there is none."""
+    def last_line(self, source: str) -> tuple[str, float | None]:
+        """Returns the last line of a source, and the time of its last output in seconds since the epoch.
+
+        Progress reports and the states of incomplete lines are output, but not lines. The line is "" if there is no
+        line. The time is None if there is no output. Secrets in the line are redacted. The line is truncated if it is
+        long.
+        """
         lines = self._tails.get(source)
-        return self._redacted.shown(source, lines[-1]) if lines else ""
+        return self._redacted.shown(source, lines[-1]) if lines else "", self._printed.get(source)
 
     def begin_attempt(self) -> None:
-        """Records that a new attempt begins, and drops the last lines of the previous one."""
+        """Records that a new attempt begins, and drops the last lines of the previous attempt."""
         try:
             self._times.begin_attempt()
         except OSError as error:
             self.broken = self.broken or error
         self._tails.clear()
+        self._printed.clear()
         self._redacted.clear()
 
     def close(self) -> None:
@@ -107,16 +117,16 @@ class Recorder:
 
 
 def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
-    """Returns source -> its last lines in the batch, without progress lines."""
+    """Returns the last lines of each source in the batch, without progress lines."""
     last: dict[str, list[bytes]] = {}
     if batch.progress:
         for head, text in batch.lines:
             last.setdefault(head.source, []).append(text)
         return last
-    # A line is two pieces, its text and its line end, so 4 * TAIL pieces contain the 2 * TAIL lines that are kept. A
-    # part of a long line is one piece, and counts as a line.
+    # A line consists of two pieces: its text and its line end. Therefore 2 * KEPT_LINES pieces contain KEPT_LINES
+    # lines. A part of a long line is one piece and is treated as a line.
     for source, pieces in batch.raw.items():
-        last[source] = [piece for piece in pieces[-4 * TAIL :] if piece != b"\n"]
+        last[source] = [piece for piece in pieces[-2 * KEPT_LINES :] if piece != b"\n"]
     return last
 
 
@@ -129,9 +139,12 @@ def _write_all(fd: int, data: bytes) -> None:
 def read_lines(
     run: RunDir, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = POLL
 ) -> Iterator[list[LogLine]]:
-    """Yields the lines of a run, or of `sources` only, in blocks, in the order in which they were printed.
+    """Yields the lines of a run in blocks, in the order in which they were printed.
 
-    `follow` continues until the run is over, with empty blocks while the run prints nothing, so that callers can stop.
+    Args:
+        follow: whether to continue until the run has finished. While the run prints nothing, the blocks are empty, so
+            a caller can stop at any time.
+        sources: the sources whose lines are yielded. None yields the lines of all sources.
     """
     splitter, joiner = Splitter("log"), Joiner()
     for chunk in chunks(run, follow, poll):
@@ -143,11 +156,14 @@ def read_lines(
 def copy_lines(
     run: RunDir, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None, poll: float = POLL
 ) -> None:
-    """Writes the lines of `read_lines` as `[source] text`, bytes unchanged; faster, because it parses few lines."""
+    """Writes the lines of `read_lines` in the form `[source] text`, and does not change the bytes of the lines.
+
+    The function is faster than `read_lines`, because it parses only a few lines.
+    """
     splitter, joiner, parted = Splitter("log"), Joiner(), False
     for chunk in chunks(run, follow, poll):
         kept = chunk if sources is None else only(chunk, sources)
-        # Only lines in parts have to be parsed, and only if there are any.
+        # Only lines that are split into parts have to be parsed.
         parted = parted or run.parts.exists()
         if not joiner.waiting and not (parted and b"+] " in kept):
             out.write(kept)
@@ -160,7 +176,7 @@ def copy_lines(
 
 
 def only(chunk: bytes, sources: frozenset[str]) -> bytes:
-    """Returns the whole lines of a chunk that are of `sources`."""
+    """Returns the complete lines of `sources` that `chunk` contains."""
     if not sources:
         return b""
     heads = b"|".join(re.escape(s.encode()) for s in sorted(sources))
@@ -168,30 +184,34 @@ def only(chunk: bytes, sources: frozenset[str]) -> bytes:
 
 
 def chunks(run: RunDir, follow: bool, poll: float = POLL, start: int = 0) -> Iterator[bytes]:
-    """Yields the log from the byte `start` on in chunks of whole lines; after the run's end, also an incomplete line.
+    """Yields the log in chunks of complete lines, from the byte `start`. Chunks are empty while the run prints nothing.
 
-    Yields empty chunks while the run prints nothing.
+    After the run has finished, an incomplete last line is also yielded.
     """
     with open_regular(run.log) as file:
         file.seek(start)
-        rest = b""
+        rest = bytearray()
         over = not follow
         while True:
             data = file.read(_CHUNK)
             if data:
                 end = data.rfind(b"\n") + 1
                 if end:
-                    yield rest + data[:end] if rest else data[:end]
-                    rest = data[end:]
+                    yield bytes(rest) + data[:end] if rest else data[:end]
+                    rest[:] = data[end:]
                 else:
                     rest += data
+                if len(rest) > _LINE_LIMIT:
+                    yield bytes(rest) + b"\n"
+                    rest.clear()
             elif over:
                 break
             else:
-                # Read the state first and the log once more after it: nothing is printed after the verdict.
+                # If the run has finished, the log is read once more, because the run may have printed lines before its
+                # end. Nothing is printed after the verdict.
                 over = run.read().phase.final
                 if not over:
                     yield b""
                     time.sleep(poll)
         if rest and run.read().phase.final:
-            yield rest + b"\n"
+            yield bytes(rest) + b"\n"

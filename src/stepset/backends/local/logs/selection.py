@@ -1,4 +1,4 @@
-"""Reads the lines of a local run's log that a LogSelection names, with their times."""
+"""Reads the lines that a `LogSelection` selects from a local run's log. Also reads the times of these lines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from stepset.backends.base import LogSelection, TimedRow
 from stepset.backends.local.logs.files import chunks
 from stepset.backends.local.logs.times import LogTimes, attempt_range
-from stepset.backends.local.store import RunDir
+from stepset.backends.local.runs.run_dir import RunDir
 from stepset.errors import BadInputError
 from stepset.watch.lines import Joiner, Splitter
 
 
 def select_rows(run: RunDir, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
-    """Yields the lines that a selection names; arguments and errors are those of `Backend.timed_rows`."""
+    """Yields the lines of a selection. `Backend.timed_rows` documents the arguments and errors."""
     times = LogTimes(run)
     if not times.exist:
         raise BadInputError(f"{run.name}: its log has no times, because an earlier version of stepset wrote it")
@@ -22,7 +22,9 @@ def select_rows(run: RunDir, selection: LogSelection) -> Iterator[Sequence[Timed
     if selection.previous:
         found = attempt_range(run, 1)
         if found is None:
-            raise BadInputError(f"--previous: run {run.name} has no previous attempt")
+            earlier = run.read().continues
+            remedy = f"; it continues run {earlier}, see stepset logs {earlier}" if earlier else ""
+            raise BadInputError(f"run {run.name} has no previous attempt{remedy}")
         start, end = found
     if selection.since is not None:
         start = max(start, times.first_since(selection.since, run.log.stat().st_size))
@@ -30,7 +32,10 @@ def select_rows(run: RunDir, selection: LogSelection) -> Iterator[Sequence[Timed
 
 
 def _with_tail(blocks: Iterator[list[TimedRow]], tail: int | None) -> Iterator[Sequence[TimedRow]]:
-    """Yields the last `tail` of the rows before the first empty block, then all later rows."""
+    """Yields the last `tail` rows of the existing rows, and then all later rows.
+
+    The existing rows are the rows before the first empty block.
+    """
     if tail is not None:
         last: deque[TimedRow] = deque(maxlen=tail)
         for block in blocks:
@@ -44,7 +49,7 @@ def _with_tail(blocks: Iterator[list[TimedRow]], tail: int | None) -> Iterator[S
 def _blocks(
     run: RunDir, selection: LogSelection, times: LogTimes, start: int, end: int | None
 ) -> Iterator[list[TimedRow]]:
-    """Yields the lines from `start` to `end`, in blocks; an empty block where no more lines exist yet."""
+    """Yields the lines from `start` to `end` in blocks. A block is empty if no more lines exist yet."""
     rows = _Rows(run, selection.sources)
     follow = selection.follow and end is None
     position = start

@@ -1,1 +1,5 @@
-"""The ports of a local run: they accept connections from this machine only, or the run lists them before its start."""
+"""Confines the ports of a local run to this machine.
+
+If the system does not allow this, stepset adds a note to the run's status. The note lists the ports that other hosts
+can reach.
+"""

@@ -1,20 +1,21 @@
 """Executes a program whose listen(2) calls wait for `stepset.backends.local.ports.guard.Guard`.
 
-Started as `python confine.py FD PROGRAM ARGUMENT...`. Installs a seccomp filter, which the program and all its
-descendants inherit, and sends the filter's listener over the Unix socket FD. Uses the standard library only.
+The command is `python confine.py FD PROGRAM ARGUMENT...`. The command installs a seccomp filter, which PROGRAM and all
+its descendants inherit. The command sends the filter's listener over the Unix socket FD. This module uses only the
+standard library.
 """
 
 from __future__ import annotations
 
-import _socket  # not socket, whose imports would take half of the time until the agent starts
+import _socket  # `import socket` would account for half of the time until the agent starts
 import ctypes
 import os
 import struct
 import sys
 from array import array
 
-# Machine -> (AUDIT_ARCH_*, number of seccomp, number of listen).
-# linux/audit.h; arch/x86/entry/syscalls/syscall_64.tbl; asm-generic/unistd.h
+# Machine -> (AUDIT_ARCH_*, system call number of seccomp, system call number of listen). Sources: linux/audit.h;
+# arch/x86/entry/syscalls/syscall_64.tbl; asm-generic/unistd.h
 _SYSTEM_CALLS = {
     "x86_64": (0xC000003E, 317, 50),
     "aarch64": (0xC00000B7, 277, 201),
@@ -33,7 +34,10 @@ class _Program(ctypes.Structure):
 
 
 def kernel_notifies() -> bool:
-    """Whether the kernel can pass system calls to another process (Linux 5.0 and newer, not in every sandbox)."""
+    """Returns whether the kernel can report system calls to another process.
+
+    Linux 5.0 and later versions support such reports. A sandbox may not support them.
+    """
     calls = _SYSTEM_CALLS.get(os.uname().machine)
     if calls is None or sys.platform != "linux":
         return False
@@ -42,7 +46,7 @@ def kernel_notifies() -> bool:
 
 
 def install_filter() -> int:
-    """Installs the filter in this process; returns its listener, or raises OSError."""
+    """Installs the filter in this process, and returns the filter's listener. Raises OSError."""
     arch, seccomp, listen = _SYSTEM_CALLS[os.uname().machine]
     code = b"".join(
         struct.pack("HBBI", *each)
@@ -58,9 +62,10 @@ def install_filter() -> int:
     instructions = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.addressof(instructions))
     libc, error = _libc(), 0
-    # Linux 5.19 and newer: a signal such as a timer does not interrupt a call that the guard is handling.
+    # _WAIT_KILLABLE requires Linux 5.19. With this flag, a signal (for example, of a timer) does not interrupt a
+    # call that the guard is handling.
     for flags in (_SPEC_ALLOW | _NEW_LISTENER | _WAIT_KILLABLE, _SPEC_ALLOW | _NEW_LISTENER):
-        for no_new_privs in (False, True):  # the kernel requires this of unprivileged processes
+        for no_new_privs in (False, True):  # unprivileged processes must set no_new_privs
             if no_new_privs:
                 libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
             listener = int(libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(program)))

@@ -1,10 +1,13 @@
 """Confines every listening TCP socket of a local run to this machine.
 
-Many libraries listen at all addresses and have no option to change that: the store of torchrun, Open MPI, the workers
-of XGBoost. Every node of a run therefore has a seccomp filter that reports each listen(2) to this process. Before the
-call proceeds, this process attaches a socket filter that drops packets from all interfaces but the loopback interface.
-Without the permission for that, it binds the socket to this interface. Connections to other hosts, and to services of
-this machine, are not affected, and no privileges are needed (docs/design/local.md).
+Many libraries listen on every address, and have no option to listen on fewer addresses. Examples are Open MPI,
+the store of torchrun, and the workers of XGBoost. Therefore every node of a run has a seccomp filter that reports each
+listen(2) call to this process. Before the call proceeds, this process attaches a socket filter to the socket. The
+socket filter drops packets from all interfaces except the loopback interface. If this process has no permission to
+attach a socket filter, it binds the socket to the loopback interface.
+
+Connections from the run to other hosts are not affected. Connections to services of this machine are not affected. No
+privileges are needed (docs/design/local.md).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from pathlib import Path
 from stepset.backends.local.ports import confine
 
 _PIDFD_GETFD = 438
-# linux/seccomp.h: the sizes of struct seccomp_notif and seccomp_notif_resp, whose layout is stable, and the requests.
+# linux/seccomp.h defines struct seccomp_notif, struct seccomp_notif_resp, and the requests of ioctl(2). The layout of
+# the structs is stable.
 _NOTIF = struct.Struct("QIIiIQ6Q")
 _RESPONSE = struct.Struct("QqiI")
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
@@ -36,8 +40,8 @@ _CONTINUE = 1
 _SO_ATTACH_FILTER = _SO_GET_FILTER = 26
 _LOOPBACK = 1
 """The index of the loopback interface in every network namespace (linux/net.h, LOOPBACK_IFINDEX)."""
-# linux/filter.h: accepts a packet if the interface that delivered it is the loopback interface. This includes packets
-# from this machine to its other addresses, which SO_BINDTODEVICE would refuse.
+# linux/filter.h: accepts a packet if the loopback interface delivered the packet. The loopback interface also delivers
+# packets from this machine to its non-loopback addresses. SO_BINDTODEVICE would refuse these packets.
 _ONLY_LOOPBACK = b"".join(
     struct.pack("HBBI", *each)
     for each in ((0x20, 0, 0, 0xFFFFF008), (0x15, 0, 1, _LOOPBACK), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0))
@@ -45,11 +49,12 @@ _ONLY_LOOPBACK = b"".join(
 
 
 class Guard:
-    """Handles the listen(2) calls of a run's nodes in a thread; call `close` after the last of them has ended.
+    """Handles the listen(2) calls of a run's nodes in a thread. Call `close` after the last node has exited.
 
     Args:
         python: the interpreter that starts the nodes.
-        problem: called in the guard's thread with one line about each refused call.
+        problem: a function that the guard's thread calls for each refused call of listen(2). The argument of the
+            function is one line that describes the problem.
     """
 
     def __init__(self, python: str, problem: Callable[[str], None]) -> None:
@@ -62,15 +67,15 @@ class Guard:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor that the process of `command` must inherit."""
+        """A file descriptor. A process that executes the command line from `command` must inherit this descriptor."""
         return self._theirs.fileno()
 
     def command(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Returns the command that runs `command`, whose first word is a path, with confined ports."""
+        """Returns a command that runs `command` with confined ports. The first word of `command` must be a path."""
         return (self._python, "-I", "-S", confine.__file__, str(self.descriptor), *command)
 
     def close(self) -> None:
-        """Ends the thread; processes that still have the filter cannot listen any more."""
+        """Stops the thread. Processes that still have the filter cannot listen any more."""
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -86,7 +91,7 @@ class Guard:
                     if fd != self._ours.fileno():
                         if events & select.POLLIN:
                             self._handle(fd)
-                        elif events:  # the last process with this filter has ended
+                        elif events:  # the last process with this filter has exited
                             poll.unregister(fd)
                             self._listeners.remove(fd)
                             os.close(fd)
@@ -102,7 +107,7 @@ class Guard:
                 os.close(fd)
 
     def _handle(self, listener: int) -> None:
-        """Answers one notification; one whose process has ended meanwhile needs no answer."""
+        """Answers one notification about a listen(2) call. If the calling process has exited, no answer is needed."""
         notice = bytearray(_NOTIF.size)
         try:
             fcntl.ioctl(listener, _RECEIVE, notice)
@@ -113,7 +118,7 @@ class Guard:
             _confine_socket(thread, fd & 0x7FFFFFFF)
             answer = _RESPONSE.pack(ident, 0, 0, _CONTINUE)
         except OSError as error:
-            # A process that has ended, or closed the descriptor, fails by itself.
+            # If the process has exited or closed the descriptor, its listen call fails, and `_problem` is not called.
             if error.errno not in (errno.EBADF, errno.ESRCH, errno.ENOENT, errno.ENOTSOCK):
                 self._problem(f"a process could not listen: its port cannot be confined to this machine: {error}")
             answer = _RESPONSE.pack(ident, 0, -(error.errno or errno.EPERM), 0)
@@ -127,8 +132,8 @@ class Confinement:
 
     Args:
         guard: whether the run needs a guard.
-        obstacle: why the ports cannot be confined; "" if they can.
-        outer_addresses: whether this machine also reaches confined ports by its non-loopback addresses.
+        obstacle: why the ports cannot be confined, or "" if the ports can be confined.
+        outer_addresses: whether this machine can also reach confined ports by its non-loopback addresses.
     """
 
     guard: bool
@@ -137,7 +142,7 @@ class Confinement:
 
 
 def confinement() -> Confinement:
-    """Returns how the ports of a run are confined on this system; raises nothing."""
+    """Returns how the ports of a run are confined on this system. Raises no errors."""
     if _confined():
         return Confinement(guard=False)
     obstacle = _obstacle()
@@ -162,7 +167,7 @@ def _obstacle() -> str:
 
 
 def _confined() -> bool:
-    """Whether this process is itself part of a confined run, whose filter also applies to its descendants."""
+    """Returns whether this process belongs to a confined run. The descendants of such a process are confined."""
     if not _filtered():
         return False
     with suppress(OSError), socket.socket() as probe:
@@ -174,7 +179,10 @@ def _confined() -> bool:
 
 
 def _received(channel: socket.socket) -> int | None:
-    """Returns the descriptor that the channel delivers; -1 if this process has too many; None at the channel's end."""
+    """Returns the descriptor that the channel delivers.
+
+    Returns -1 if this process has too many open descriptors, and None if the channel is closed.
+    """
     data, extra, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
     if not data:
         return None
@@ -188,7 +196,7 @@ def _received(channel: socket.socket) -> int | None:
 
 
 def _confine_socket(thread: int, fd: int) -> None:
-    """Confines a TCP socket of another process to the loopback interface; raises OSError."""
+    """Confines a TCP socket of another process to the loopback interface. Raises OSError."""
     pidfd = os.pidfd_open(_process_of(thread))
     try:
         own = _pidfd_getfd(pidfd, fd)
@@ -196,7 +204,7 @@ def _confine_socket(thread: int, fd: int) -> None:
         os.close(pidfd)
     try:
         theirs = socket.socket(fileno=own)
-    except OSError:  # not a socket: the program's own mistake
+    except OSError:  # the descriptor is not a socket, which is an error of the program
         os.close(own)
         raise
     with theirs:
@@ -205,12 +213,18 @@ def _confine_socket(thread: int, fd: int) -> None:
 
 
 def _filter_socket(sock: socket.socket) -> bool:
-    """Attaches the filter; returns False without the permission: newer kernels require CAP_NET_ADMIN for TCP (6.18)."""
+    """Attaches the filter. Returns False if the socket accepts no filter.
+
+    Newer kernels (6.18) require CAP_NET_ADMIN to filter TCP sockets. MPTCP sockets accept no filter. Go programs open
+    MPTCP sockets by default.
+    """
     code = ctypes.create_string_buffer(_ONLY_LOOPBACK, len(_ONLY_LOOPBACK))
     program = struct.pack("HP", len(_ONLY_LOOPBACK) // 8, ctypes.addressof(code))
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP):
+            raise
         return False
     return True
 
@@ -230,13 +244,16 @@ def _pidfd_getfd(pidfd: int, fd: int) -> int:
 
 
 def _try_socket() -> None:
-    """Confines a socket of this process; raises OSError if the system, or a sandbox, does not allow that."""
+    """Confines a socket of this process. Raises OSError if the system or a sandbox does not allow this."""
     with socket.socket() as probe:
         _confine_socket(os.getpid(), probe.fileno())
 
 
 def _try_child() -> str:
-    """Starts a confined child; returns why that failed: a container's filter may forbid another listener."""
+    """Starts a confined child process. Returns "" if the start succeeds, and the reason if the start fails.
+
+    For example, the seccomp filter of a container may forbid the start.
+    """
     problems: list[str] = []
     guard = Guard(sys.executable, problems.append)
     try:
@@ -252,7 +269,7 @@ def _try_child() -> str:
 
 
 def _filtered() -> bool:
-    """Whether this process has a seccomp filter."""
+    """Returns whether this process has a seccomp filter."""
     with suppress(OSError):
         return "\nSeccomp:\t2" in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     return False

@@ -1,4 +1,7 @@
-"""The ports of a local run that other hosts can reach where the system cannot confine them. Pure."""
+"""Lists the ports of a local run that other hosts can reach. Used if the system cannot confine the ports.
+
+`exposed_ports` is a pure function.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Mapping
 from stepset.frameworks.common import MASTER
 from stepset.plan.model import LaunchPlan
 
-# Framework -> what listens at all addresses: on the port of the plan (MASTER), and on ports that the system assigns.
-# Measured with torch 2.15, DeepSpeed 0.19.8, JAX 0.10.2, XGBoost 3.2, Open MPI 4.1 and 5.0 (docs/security.md).
+# For each framework, describes the programs that listen on every address. The first string describes the programs that
+# listen on the port of the plan (MASTER). The second string describes the programs that listen on ports that the system
+# assigns. Measured with torch 2.15, DeepSpeed 0.19.8, JAX 0.10.2, XGBoost 3.2, Open MPI 4.1 and 5.0 (docs/security.md).
 _STORE = "the store of node 0"
 _AT_ALL_ADDRESSES: Mapping[str, tuple[str, str]] = {
     "torch": (_STORE, "the store of an elastic world's ranks"),
@@ -21,11 +25,11 @@ _MPI = "mpirun, its daemons and the ranks"
 
 
 def exposed_ports(framework: str, plan: LaunchPlan, ports: Mapping[str, int], obstacle: str) -> tuple[str, ...]:
-    """Returns a note that lists the ports that other hosts can reach; an empty tuple if there are none.
+    """Returns a note that lists the ports that other hosts can reach. Returns an empty tuple if there are none.
 
     Args:
-        framework: the job's framework.
-        ports: port name -> number.
+        framework: the framework of the job.
+        ports: the port numbers, by the name of the port.
         obstacle: why the ports cannot be confined to this machine.
     """
     fixed, assigned = ("", _MPI) if plan.ssh is not None else _AT_ALL_ADDRESSES.get(framework, ("", ""))

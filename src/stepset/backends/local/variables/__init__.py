@@ -1,1 +1,4 @@
-"""Variables that local nodes need in addition to the plan's: the GPUs of each node, and the options of the MPIs."""
+"""Determines variables that local nodes need in addition to the plan's variables.
+
+These variables select the GPUs of each node, and set options of MPI.
+"""

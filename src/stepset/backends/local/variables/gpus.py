@@ -1,4 +1,4 @@
-"""Distributes this machine's GPUs among the simulated nodes: NCCL refuses two nodes that both use GPU 0."""
+"""Distributes this machine's GPUs among the simulated nodes. NCCL does not allow two nodes to use the same GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def visible_gpus(environ: Mapping[str, str], driver: Path = _DRIVER) -> tuple[str, ...]:
-    """Returns the GPUs that a process with this environment may use: CUDA_VISIBLE_DEVICES, else all of `driver`."""
+    """Returns the GPUs that a process with this environment may use.
+
+    CUDA_VISIBLE_DEVICES contains these GPUs. If this variable is not set, the function returns all GPUs in the
+    directory `driver`.
+    """
     if (named := environ.get(VISIBLE)) is not None:
         return tuple(word.strip() for word in named.split(",") if word.strip() not in ("", "-1"))
     try:
@@ -20,7 +24,9 @@ def visible_gpus(environ: Mapping[str, str], driver: Path = _DRIVER) -> tuple[st
 
 
 def gpus_of_node(gpus: tuple[str, ...], node: int, nodes: int, per_node: int) -> tuple[str, ...] | None:
-    """Returns the GPUs of one node; None if all nodes use all GPUs, because there is one node or too few GPUs.
+    """Returns the GPUs of one node, or None if all nodes use all GPUs.
+
+    All nodes use all GPUs if there is only one node, or if there are too few GPUs.
 
     >>> gpus_of_node(("0", "1", "2", "3"), node=1, nodes=2, per_node=2)
     ('2', '3')

@@ -1,4 +1,4 @@
-"""The variables of MPI's launchers and ranks when all nodes are this machine.
+"""The variables of MPI launchers and ranks when all nodes are on this machine.
 
 Tested with Open MPI 4.1.4 and 5.0.11, and MPICH 4.0.2 and 5.0.2 (docs/design/local.md).
 """
@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Row = tuple[str, str, str]
-"""A variable, its value, and the reason."""
+"""The name of a variable, its value, and the reason for the value."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What the variables of a pod depend on.
+    """The facts that determine the variables of a pod.
 
     Args:
-        nodes: the nodes of the world.
-        interface: the loopback interface.
-        rsh: the program that replaces ssh.
-        scratch: the pod's own directory with a short path.
+        nodes: the number of nodes of the world.
+        interface: the name of the loopback interface.
+        rsh: the path of the program that replaces ssh.
+        scratch: a directory that only this pod uses. The path of the directory is short.
         crowded: whether the run has more processes than this machine has cores.
-        root: whether the user is root; MPIs refuse to run as root unless two variables allow it.
+        root: whether the user is root. MPI implementations refuse to run as root unless two variables are set.
     """
 
     nodes: int
@@ -33,13 +33,15 @@ class Places:
 
 
 def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
-    """Returns the variables of Open MPI 4 (OMPI_MCA_*), 5 (also PRTE_MCA_*), MPICH (HYDRA_*) and Intel MPI (I_MPI_*).
+    """Returns the variables of Open MPI (OMPI_MCA_*, PRTE_MCA_*), MPICH (HYDRA_*) and Intel MPI (I_MPI_*).
 
-    The daemons of Open MPI 5 do not accept the loopback interface (PRTE_MCA_prte_if_include=lo: "No network interfaces
-    were found"). They listen at the machine's other addresses, where `ports.guard` blocks packets from other hosts.
+    Open MPI 4 reads only OMPI_MCA_*. Open MPI 5 also reads PRTE_MCA_*. The daemons of Open MPI 5 do not accept the
+    loopback interface (PRTE_MCA_prte_if_include=lo: "No network interfaces were found"). The daemons listen at the
+    other addresses of the machine. `ports.guard` blocks packets from other hosts to these addresses.
 
     Args:
-        launcher: whether the pod runs mpirun, which passes OMPI_MCA_* on to all ranks; other pods are nodes.
+        launcher: whether the pod runs mpirun. A pod that does not run mpirun is a node. mpirun passes OMPI_MCA_* on to
+            all ranks.
     """
     here = "all nodes are this machine"
     no_ssh = "nodes are reached without ssh"
@@ -84,8 +86,8 @@ def mpi_rows(places: Places, *, launcher: bool) -> list[Row]:
 
 
 _YIELD = (
-    # Open MPI sets this itself only if a node has more ranks than slots. Every simulated node has a slot for each of
-    # its ranks, although all nodes share the machine's cores.
+    # Open MPI itself sets this variable only if a node has more ranks than slots. Every simulated node has a slot for
+    # each of its ranks, although all nodes share the cores of the machine.
     ("OMPI_MCA_mpi_yield_when_idle", "1"),
     ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
 )

@@ -1,0 +1,1 @@
+"""Checks the settings of a task when KFP compiles the pipeline."""

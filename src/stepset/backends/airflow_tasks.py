@@ -1,0 +1,57 @@
+"""Finds the runs of an Airflow task by the name DAG.TASK, or DAG.TASK[INDEX] for one instance of a mapped task.
+
+stepset_airflow adds labels with the IDs of the DAG and the task to its runs. Names of runs and jobs cannot contain a
+dot, so the name DAG.TASK is unambiguous. Contains only pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_DAG, _TASK, _INDEX = "dag_id", "task_id", "map_index"
+_MAPPED = re.compile(r"(?P<task>.*)\[(?P<index>[0-9]{1,9})\]", re.DOTALL)
+_VALUE = re.compile(r"[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+"""The pattern of a label value that is not empty."""
+
+
+def task_of(labels: Mapping[str, str]) -> str:
+    """Returns the name of the task to which a run with these labels belongs, or "" if Airflow did not start the run.
+
+    >>> task_of({"dag_id": "nightly", "task_id": "fit", "map_index": "3"})
+    'nightly.fit[3]'
+    """
+    if _DAG not in labels or _TASK not in labels:
+        return ""
+    index = f"[{labels[_INDEX]}]" if _INDEX in labels else ""
+    return f"{labels[_DAG]}.{labels[_TASK]}{index}"
+
+
+def is_of_task(labels: Mapping[str, str], name: str) -> bool:
+    """Returns whether a run with these labels belongs to the task `name`. Without an index, any instance matches.
+
+    >>> is_of_task({"dag_id": "nightly", "task_id": "fit", "map_index": "3"}, "nightly.fit")
+    True
+    """
+    task = task_of(labels)
+    mapped = _MAPPED.fullmatch(task)
+    return bool(task) and name in (task, mapped["task"] if mapped else task)
+
+
+def task_selectors(name: str) -> list[str]:
+    """Returns label selectors. Together, the selectors select all runs of the task `name`.
+
+    The IDs of the DAG and of the task can contain dots, so several selectors are possible. For example, the ID of a
+    task in a task group starts with the ID of the group and a dot.
+
+    >>> task_selectors("nightly.sweep.fit")
+    ['dag_id=nightly,task_id=sweep.fit', 'dag_id=nightly.sweep,task_id=fit']
+    >>> task_selectors("nightly.fit[3]")
+    ['dag_id=nightly,task_id=fit,map_index=3']
+    """
+    mapped = _MAPPED.fullmatch(name)
+    index = f",{_INDEX}={mapped['index']}" if mapped else ""
+    parts = (mapped["task"] if mapped else name).split(".")
+    pairs = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts))]
+    valid = [(dag, task) for dag, task in pairs if _VALUE.fullmatch(dag) and _VALUE.fullmatch(task)]
+    return [f"{_DAG}={dag},{_TASK}={task}{index}" for dag, task in valid]

@@ -1,0 +1,1 @@
+"""The checks that `stepset doctor` performs on this machine and on a cluster."""

@@ -1,0 +1,154 @@
+"""Renders the status of a run as HTML for notebooks. Contains only pure functions.
+
+The result is one HTML element (`stepset.html.card`). The size of this element is limited, even if the status is large.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from stepset.html.calls import logs_call, resume_call
+from stepset.html.card import STATE_CLASSES, card, cell, cut
+from stepset.html.charts import metric_charts
+from stepset.html.escaped import escaped
+from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus, as_html
+from stepset.watch.present.failure_report import ended, failure_rows
+from stepset.watch.present.records import held_up
+from stepset.watch.present.sentences import (
+    counted,
+    duration,
+    end_sentence,
+    logs_values,
+    phase_words,
+    progress_words,
+    ranks_words,
+)
+
+MAX_ROWS = 50
+"""The maximum number of rows in the table of ranks. Ranks that failed come first."""
+_MAX_CHARTS = 4
+_MAX_NOTES = 10
+_LINE, _LINES = 400, 25
+"""The maximum number of characters of a line, and the maximum number of lines of a block. More text is omitted."""
+_RESULT = 2000
+
+
+@as_html.register(RunStatus)
+def status_html(status: RunStatus, now: float) -> str:
+    """Returns HTML that shows the state, the notes, the curves, the ranks and the result of a run.
+
+    If the run has failed or cannot continue, the HTML also shows the cause. `now` is in seconds since the epoch.
+    """
+    ink = STATE_CLASSES.get(status.phase.value, "quiet")
+    phase = phase_words(status.phase, status.reason)
+    parts = [
+        f'<p><strong>{cell(status.name)}</strong> <strong class="{ink}">{cell(phase)}</strong></p>',
+        f'<p class="quiet">{cell(_facts(status, now))}</p>',
+        *_notes(status),
+        *_problem(status),
+        *_curves(status),
+        *_ranks(status),
+        *_result(status),
+    ]
+    return card(parts)
+
+
+def _facts(status: RunStatus, now: float) -> str:
+    spent = (status.finished or now) - status.created if status.created else None
+    facts = (
+        status.program,
+        ranks_words(status),
+        f"on {status.backend}",
+        f"namespace {status.namespace}" if status.namespace else "",
+        "" if spent is None else duration(spent if status.phase.final else int(spent)),
+        counted(status.attempt, "restart") if status.attempt else "",
+        progress_words(status.progress),
+    )
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _notes(status: RunStatus) -> Iterator[str]:
+    for note in status.notes[:_MAX_NOTES]:
+        yield f'<p class="quiet">note: {escaped(cut(note, _LINE))}</p>'
+    if len(status.notes) > _MAX_NOTES:
+        yield f'<p class="quiet">and {counted(len(status.notes) - _MAX_NOTES, "more note")}</p>'
+
+
+def _problem(status: RunStatus) -> Iterator[str]:
+    """Yields HTML that shows the cause of the run's failure, or the problem that blocks the run."""
+    held = held_up(status)
+    if held is not None:
+        yield from _rows([(title, [text]) for title, text in held.rows])
+    if status.phase.final and status.phase is not Phase.SUCCEEDED:
+        yield f'<p class="bad">{escaped(cut(end_sentence(status), 2 * _LINE))}</p>'
+    if status.failure is not None:
+        yield from _rows(list(_failure_rows(status.failure)))
+    if again := resume_call(status):
+        yield from _rows([("resume", again.splitlines())])
+    failed = status.phase.final and status.phase is not Phase.SUCCEEDED and not _cancelled(status)
+    if failed and (logs := logs_values(status, logs_call(status))):
+        yield from _rows([("logs", logs)])
+
+
+def _cancelled(status: RunStatus) -> bool:
+    return status.failure is not None and status.failure.kind is FailureKind.CANCELLED
+
+
+def _failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
+    for title, lines in failure_rows(failure):
+        if title == "last lines":
+            yield title, _last(lines)
+        elif title == "see":
+            yield title, [f"!{line}" for line in lines]  # a cell executes a shell command after an exclamation mark
+        else:
+            yield title, lines
+
+
+def _rows(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+    yield '<div class="scroll"><table>'
+    for title, lines in rows:
+        text = escaped("\n".join(cut(line, _LINE) for line in lines[:_LINES]))
+        shown = f"<pre>{text}</pre>" if len(lines) > 1 else text
+        yield f'<tr><th>{escaped(title)}</th><td class="text">{shown}</td></tr>'
+    yield "</table></div>"
+
+
+def _curves(status: RunStatus) -> Iterator[str]:
+    for number, chart in enumerate(metric_charts(status.points)):
+        if number == _MAX_CHARTS:
+            return
+        yield f'<p>{cell(chart.metric)} <span class="quiet">over {chart.over}</span></p>'
+        yield f'<div class="scroll">{chart.svg}</div>'
+
+
+def _ranks(status: RunStatus) -> Iterator[str]:
+    if not status.ranks:
+        return
+    yield '<div class="scroll"><table class="ranks">'
+    yield "<tr><th>source</th><th>state</th><th>ended</th><th>last line</th><th>pod</th><th>node</th></tr>"
+    for row in sorted(status.ranks, key=lambda row: row.state != "Failed")[:MAX_ROWS]:
+        yield _rank(row)
+    yield "</table></div>"
+    if len(status.ranks) > MAX_ROWS:
+        yield f'<p class="quiet">and {counted(len(status.ranks) - MAX_ROWS, "more row")}</p>'
+
+
+def _rank(row: RankStatus) -> str:
+    state = f'<td class="{STATE_CLASSES.get(row.state, "")}">{cell(row.state)}</td>'
+    line = f'<td class="text">{cell(row.last_line)}</td>'
+    end = escaped(ended(row.exit_code, row.signal))
+    return (
+        f"<tr><td>{cell(row.source)}</td>{state}<td>{end}</td>{line}"
+        f"<td>{cell(row.pod)}</td><td>{cell(row.node)}</td></tr>"
+    )
+
+
+def _result(status: RunStatus) -> Iterator[str]:
+    if status.result is not None:
+        text = json.dumps(status.result, indent=2, ensure_ascii=False)
+        yield f'<p class="quiet">result</p><pre>{escaped(cut(text, _RESULT))}</pre>'
+
+
+def _last(lines: list[str]) -> list[str]:
+    return lines[-_LINES:]

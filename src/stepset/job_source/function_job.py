@@ -1,0 +1,150 @@
+"""Creates the job that calls a Python function.
+
+The job ships either the module that contains the function, or only the source of the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
+
+from stepset.errors import BadInputError
+from stepset.functions.module import module_program, source_with_modules
+from stepset.functions.program import program_text
+from stepset.functions.source import check_kind, checked_source, place_of
+from stepset.job_source.module_files import packed_code, packed_directory, packed_imports, packed_module
+from stepset.spec.names import slug
+
+_ENTRIES = ("script", "module", "command", "function")
+
+
+def function_fields(
+    function: Callable[..., Any], fields: Mapping[str, Any], base_dir: Path | None = None
+) -> dict[str, Any]:
+    """Returns the fields of the job that calls a function in every rank.
+
+    If the module of the function can be imported, the job ships the package that contains the module. If there is no
+    package, the job ships the file of the module, and the modules in the same directory that it imports. If the field
+    `code` is given, the job instead ships the directory that this field specifies.
+
+    If the function belongs to `__main__`, to a notebook cell or to another function, the job ships the source of the
+    function. If the field `code` is given, the job also ships the directory that this field specifies. Otherwise, the
+    job also ships modules that the function imports. These modules are in the directory of the file that defines the
+    function. For a notebook cell, this is the current directory.
+
+    Args:
+        function: the function to call.
+        fields: the fields of the job. `args` is a list of positional arguments or a mapping of keyword arguments.
+        base_dir: the directory that `code` is relative to. Default: the current directory.
+
+    Raises:
+        BadInputError: the function or its module cannot be shipped, or the arguments do not fit the function.
+    """
+    if isinstance(function, partial):
+        name = getattr(function.func, "__name__", "the function")
+        raise BadInputError(
+            f"job: functools.partial cannot be shipped; give the function {name}, and its arguments in args"
+        )
+    if not isinstance(function, FunctionType):
+        raise BadInputError(f"job: {_unsuitable(function)}")
+    if given := [entry for entry in _ENTRIES if entry in fields]:
+        raise BadInputError(f"{given[0]}: the job is the function {function.__name__}; leave {given[0]} out")
+    check_kind(function)
+    rest = {name: value for name, value in fields.items() if name not in ("args", "code")}
+    args, kwargs = arguments_of(function, fields.get("args", ()))
+    program = _program(function, fields.get("code"), base_dir or Path(), args, kwargs)
+    return {"name": slug(function.__name__), **rest, "function": program}
+
+
+def _unsuitable(job: Callable[..., Any]) -> str:
+    """Returns why an object that is not a plain function cannot be shipped, and the remedy. Contains no addresses."""
+    name = getattr(job, "__name__", type(job).__name__)
+    if isinstance(job, MethodType):
+        return f"the method {name} cannot be shipped; define a function that creates the object and calls {name}"
+    if isinstance(job, type):
+        return f"the class {name} is not a function; define a function that creates the object"
+    if isinstance(inspect.unwrap(job), FunctionType):
+        return f"the function {name} is wrapped in an object of type {type(job).__name__}; remove the decorator"
+    return f"{name} is not a function that is defined with def; define a function that calls it"
+
+
+def _program(
+    function: FunctionType, code: str | None, base_dir: Path, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    file = _module_file(function)
+    if file is None:
+        source = checked_source(function)
+        if (
+            packed := packed_imports(source, _defined_in(function))
+            if code is None
+            else packed_directory(base_dir / code)
+        ):
+            source = source_with_modules(source, packed)
+        return program_text(source, function.__name__, args, kwargs, place_of(function))
+    module = function.__module__
+    packed = packed_module(module, file) if code is None else packed_code(module, file, base_dir / code)
+    return module_program(module, function.__name__, packed, args, kwargs)
+
+
+def _module_file(function: FunctionType) -> Path | None:
+    """Returns the file of the module that contains a function.
+
+    Returns None if the ranks cannot import the function from its module.
+    """
+    module = sys.modules.get(function.__module__)
+    if module is None or function.__module__ == "__main__":
+        return None
+    if getattr(module, function.__name__, None) is not function:
+        return None
+    file = getattr(module, "__file__", None)
+    return Path(file) if file is not None and file.endswith(".py") else None
+
+
+def _defined_in(function: FunctionType) -> Path | None:
+    """Returns the file that defines a function. The modules of the function are in the directory of this file.
+
+    For a function of a notebook cell, returns a path in the current directory. This file need not exist. Returns None
+    for a function inside a package.
+    """
+    if "." in function.__module__:
+        return None
+    file = getattr(sys.modules.get(function.__module__), "__file__", None)
+    return Path("__main__.py" if file is None else file).absolute()
+
+
+def directory_of_imports(function: Callable[..., Any]) -> Path | None:
+    """Returns the directory whose modules are shipped with the source of a function.
+
+    Returns None if the function is shipped with its module, or belongs to a package.
+    """
+    if not isinstance(function, FunctionType) or _module_file(function) is not None:
+        return None
+    file = _defined_in(function)
+    return None if file is None else file.parent
+
+
+def arguments_of(function: FunctionType, given: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Returns the positional and the keyword arguments of a call. `given` is the field `args`.
+
+    Raises:
+        BadInputError: the arguments do not fit the function.
+    """
+    if isinstance(given, Mapping):
+        args: Sequence[Any] = ()
+        kwargs: Mapping[str, Any] = given
+    elif isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray)):
+        args, kwargs = given, {}
+    else:
+        raise BadInputError(f"args: {given!r} is neither a list nor a mapping; give the function's arguments as one")
+    if bad := [key for key in kwargs if not isinstance(key, str)]:
+        raise BadInputError(f"args: the key {bad[0]!r} is not text; give the names of the function's parameters")
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise BadInputError(f"args: they do not fit {function.__name__}: {error}") from error
+    return args, kwargs

@@ -1,0 +1,1 @@
+"""Displays runs, lists of runs and log lines in notebook cells."""

@@ -1,0 +1,353 @@
+"""The Python API for existing runs: reads, follows, stops and deletes runs by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import stepset.html.status_text  # noqa: F401  # registers the text and the HTML of RunStatus
+from stepset.backends import backend_of
+from stepset.backends.base import Backend, ClusterOptions, LogSelection
+from stepset.backends.cancel import cancel_and_wait
+from stepset.backends.of_job import names_of_runs
+from stepset.errors import BadInputError, StepsetError, TrainingFailedError, explain_interrupt
+from stepset.html.calls import continues_sentence, diagnose_call
+from stepset.html.card import card, cell
+from stepset.html.escaped import escaped
+from stepset.log_sources import check_sources, sources_of
+from stepset.notebook.kernel import display_of_kernel
+from stepset.notebook.results import Diagnosis, LogLines, RunList
+from stepset.run_filter import RunFilter, phases_of, reasons_of
+from stepset.run_status import LogLine, Phase, RunStatus
+from stepset.watch.lines import line_of
+from stepset.watch.present.failure_report import failure_rows, row_lines
+from stepset.watch.present.sentences import end_sentence, with_advice
+
+Ranks = int | str | Iterable[int | str]
+
+
+def status(name: str | Run | RunStatus, backend: str = "local", *, cluster: ClusterOptions | None = None) -> RunStatus:
+    """Returns the current status of a run.
+
+    Args:
+        name: the name of a run, or the name of a job. For a job, the newest run is used. `name` can also be a `Run` or
+            a RunStatus. Then `backend` is ignored, and the default of `cluster` is the cluster of the `Run`.
+        backend: `local` or `kubernetes`. Default: `local`.
+        cluster: the cluster and the namespace, for the backend `kubernetes`. Default: the current context of the
+            kubeconfig.
+
+    Raises:
+        BadInputError: the backend is unknown.
+        RunNotFoundError: no run has this name.
+        InfrastructureError: the cluster cannot be reached, or the cluster denies access.
+    """
+    name, backend, cluster = located(name, backend, cluster)
+    return backend_of(backend, cluster).status(name)
+
+
+def logs(
+    name: str | Run | RunStatus,
+    backend: str = "local",
+    *,
+    follow: bool = False,
+    ranks: Ranks | None = None,
+    tail: int | None = None,
+    since: float | None = None,
+    previous: bool = False,
+    cluster: ClusterOptions | None = None,
+) -> LogLines:
+    """Returns an iterator over the log lines of a run.
+
+    If the iterator is the value of a notebook cell, the notebook shows the existing lines.
+
+    Args:
+        name, backend, cluster: the same arguments as those of `status`.
+        follow: whether to yield new lines until the run has finished. Default: False, which yields only the existing
+            lines.
+        ranks: the ranks whose lines are yielded. The value can be a number, a string such as `0,2-3,launcher`, or a
+            list of numbers and strings. Default: all ranks.
+        tail: the number of existing lines to yield, counted from the end. Default: all lines.
+        since: a number of seconds. Only lines that were printed in the last `since` seconds are yielded. Default: all
+            lines.
+        previous: whether to yield only the lines of the attempt before the last restart. Default: False, which yields
+            the lines of all attempts.
+
+    Raises:
+        BadInputError: an argument is not valid, or there is no previous attempt.
+        RunNotFoundError: no run has this name.
+        InfrastructureError: some lines cannot be read. The iterator yields the other lines first.
+    """
+    name, backend, cluster = located(name, backend, cluster)
+    chosen = log_selection(follow=follow, ranks=ranks, tail=tail, since=since, previous=previous)
+    opened = backend_of(backend, cluster)
+    if chosen.sources is not None:
+        check_sources(chosen.sources, opened.status(name), "ranks")
+    existing = replace(chosen, follow=False)
+    interrupted = continues_sentence(name, backend) if follow else ""
+    return LogLines(name, _lines(opened, name, chosen), lambda: _lines(opened, name, existing), interrupted)
+
+
+def list_runs(
+    backend: str = "local",
+    *,
+    job: str | Sequence[str] = (),
+    phase: str | Sequence[str] = (),
+    reason: str | Sequence[str] = (),
+    selector: str = "",
+    since: float | None = None,
+    all_namespaces: bool = False,
+    cluster: ClusterOptions | None = None,
+) -> RunList:
+    """Returns the runs of a backend, the newest first.
+
+    Args:
+        backend, cluster: the same arguments as those of `status`.
+        job: the name of a job, or several names. Only runs of these jobs are returned. Default: all jobs.
+        phase: a phase such as `failed`, or several phases. Only runs in these phases are returned. Default: all phases.
+        reason: a reason such as `UserError`, `Cancelled` or `Queued`, or several reasons. Only runs with these reasons
+            are returned. Default: all reasons.
+        selector: a label selector such as `team=vision,!debug`. Only runs with matching labels are returned. Default:
+            all labels.
+        since: a number of seconds. Only runs that were created in the last `since` seconds are returned. Default: all
+            runs.
+        all_namespaces: whether to return the runs of all namespaces of a cluster. Default: False, which returns the
+            runs of one namespace.
+
+    Raises:
+        BadInputError: an argument is not valid.
+        InfrastructureError: the cluster cannot be reached, or the cluster denies access.
+    """
+    after = None if since is None else time.time() - since
+    phases, reasons = phases_of(_several(phase), "phase"), reasons_of(_several(reason), "reason")
+    wanted = RunFilter(phases, selector, after, frozenset(_several(job)), reasons)
+    return RunList(wanted.select(backend_of(backend, cluster).list(all_namespaces=all_namespaces), "selector"))
+
+
+def cancel(
+    name: str | Run | RunStatus, backend: str = "local", *, kill: bool = False, cluster: ClusterOptions | None = None
+) -> RunStatus:
+    """Stops a run, and waits until the run has finished.
+
+    Args:
+        name, backend, cluster: the same arguments as those of `status`.
+        kill: whether to kill the ranks at once. Default: False, which gives the ranks time to exit.
+
+    Returns:
+        The final status. If the run had already finished, its status is unchanged.
+
+    Raises:
+        RunNotFoundError: no run has this name.
+        InfrastructureError: the cluster cannot be reached, or the cluster denies access.
+    """
+    name, backend, cluster = located(name, backend, cluster)
+    return cancel_and_wait(backend_of(backend, cluster), name, kill=kill)[1]
+
+
+def delete(
+    names: str | Run | RunStatus | Sequence[str | Run | RunStatus] | None = None,
+    backend: str = "local",
+    *,
+    job: str | None = None,
+    dry_run: bool = False,
+    cluster: ClusterOptions | None = None,
+) -> RunList:
+    """Deletes finished runs.
+
+    For a local run, this deletes the directory of the run, which contains the logs. On a cluster, this deletes the
+    Kubernetes objects of the run. The checkpoint_dir and other files that the training code has written are kept.
+
+    Args:
+        names: the name of a run, a `Run` or a RunStatus, or several of them. Names of jobs are not accepted. An empty
+            list deletes nothing.
+        job: the name of a job. All runs of the job are deleted. Give either `names` or `job`.
+        dry_run: whether to return the runs without deleting them. Default: False.
+        backend, cluster: the same arguments as those of `status`.
+
+    Returns:
+        The deleted runs.
+
+    Raises:
+        BadInputError: a run has not finished, the runs have different backends, both `names` and `job` are given, or
+            both are missing. No run is deleted.
+        RunNotFoundError: no run has this name, or the job has no runs. No run is deleted.
+        InfrastructureError: the cluster cannot be reached, or the cluster denies access.
+    """
+    if (names is None) is (job is None):
+        raise BadInputError("names: give either the names of runs, or job, the name of a job")
+    runs = [names] if isinstance(names, (str, RunStatus, Run)) else names or []
+    if not runs and job is None:
+        return RunList()
+    places = [located(run, backend, cluster, "names") for run in runs]
+    for _, backend, cluster in places[:1]:
+        if other := [name for name, *place in places if place != [backend, cluster]]:
+            raise BadInputError(f"names: {other[0]} has another backend or cluster than {places[0][0]}; use two calls")
+    given = [name for name, *_ in places]
+    opened = backend_of(backend, cluster)
+    return RunList(opened.delete(given if job is None else names_of_runs(opened, job), dry_run=dry_run))
+
+
+def diagnose(
+    name: str | Run | RunStatus, backend: str = "local", *, cluster: ClusterOptions | None = None
+) -> Diagnosis:
+    """Returns the text that `stepset diagnose` prints.
+
+    The text states how a run finished and why it failed. If the run has not finished, the text states its current
+    state. If the run failed, `status(name).failure` is a `Failure` object with these facts. The function has the
+    arguments of `status`, and raises the same errors.
+    """
+    return Diagnosis(status(name, backend, cluster=cluster))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that `submit` started. The run does not depend on the process that started it.
+
+    Args:
+        name: the name of the run.
+        backend: local or kubernetes.
+        cluster: the cluster and the namespace, for the backend kubernetes. Default: the current context of the
+            kubeconfig.
+    """
+
+    name: str
+    backend: str = "local"
+    cluster: ClusterOptions | None = None
+
+    def status(self) -> RunStatus:
+        """Returns the current status of the run."""
+        return status(self.name, self.backend, cluster=self.cluster)
+
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        ranks: Ranks | None = None,
+        tail: int | None = None,
+        since: float | None = None,
+        previous: bool = False,
+    ) -> LogLines:
+        """Returns an iterator over the log lines of the run. `stepset.logs` documents the arguments."""
+        return logs(
+            self.name,
+            self.backend,
+            follow=follow,
+            ranks=ranks,
+            tail=tail,
+            since=since,
+            previous=previous,
+            cluster=self.cluster,
+        )
+
+    def wait(self, timeout: float | None = None) -> RunStatus:
+        """Waits until the run has finished, or until `timeout` seconds have passed. Returns the current status.
+
+        In a notebook, the cell shows a table of the ranks. Ctrl-C ends only the wait. The run continues.
+        """
+        wait = partial(backend_of(self.backend, self.cluster).wait, self.name)
+        display = display_of_kernel()
+        try:
+            if display is None:
+                return wait(timeout)
+            return display.show_while_waiting(wait, timeout)
+        except KeyboardInterrupt as error:
+            explain_interrupt(error, continues_sentence(self.name, self.backend))
+            raise
+
+    def cancel(self, *, kill: bool = False) -> RunStatus:
+        """Stops the run, and waits until the run has finished. If `kill` is True, the ranks are killed at once."""
+        return cancel(self.name, self.backend, kill=kill, cluster=self.cluster)
+
+    def result(self) -> Any:
+        """Waits until the run has finished, and returns its result.
+
+        Raises:
+            TrainingFailedError: the run did not succeed.
+        """
+        return succeeded(self.wait(), shown=display_of_kernel() is not None).result
+
+    def _repr_html_(self) -> str:
+        """Returns the current status as HTML for notebooks. If the status cannot be read, the HTML states why."""
+        try:
+            return self.status()._repr_html_()
+        except StepsetError as error:
+            return card((f"<p><strong>{cell(self.name)}</strong></p>", f'<p class="bad">{escaped(str(error))}</p>'))
+
+
+def located(
+    run: str | Run | RunStatus, backend: str, cluster: ClusterOptions | None, place: str = "name"
+) -> tuple[str, str, ClusterOptions | None]:
+    """Returns the name, the backend and the cluster of a run. `backend` and `cluster` are the user's arguments.
+
+    Raises:
+        BadInputError: `run` is neither a name nor a run. The message starts with `place`.
+    """
+    if isinstance(run, Run):
+        return run.name, run.backend, cluster or run.cluster
+    if isinstance(run, RunStatus):
+        if run.namespace and (cluster is None or cluster.namespace is None):
+            cluster = replace(cluster or ClusterOptions(), namespace=run.namespace)
+        return run.name, run.backend, cluster
+    if not isinstance(run, str):
+        raise BadInputError(
+            f"{place}: {type(run).__name__} {run!r} is not a run; give its name, its Run or its RunStatus"
+        )
+    return run, backend, cluster
+
+
+def resumed(
+    job: Run | RunStatus, backend: str, cluster: ClusterOptions | None, resume: bool
+) -> tuple[str, str, ClusterOptions | None]:
+    """Returns the result of `located` for a run that the user has given as `job`.
+
+    Raises:
+        BadInputError: `resume` is False.
+    """
+    if not resume:
+        raise BadInputError(f"job: {job.name} is a run; to continue it, add resume=True")
+    return located(job, backend, cluster, "job")
+
+
+def succeeded(found: RunStatus, *, shown: bool = False) -> RunStatus:
+    """Returns the status of a run that succeeded. Raises TrainingFailedError if the run did not succeed.
+
+    The error has notes about the failure, unless `shown` states that a cell has shown the status.
+    """
+    if found.phase is Phase.SUCCEEDED:
+        return found
+    failure = found.failure
+    error = TrainingFailedError(with_advice(end_sentence(found), failure.advice if failure else ""), found)
+    if not shown:
+        rows = [] if failure is None else [row for row in failure_rows(failure) if row[0] in ("frame", "last lines")]
+        output = [line for title, values in rows for line in row_lines(title, values)]
+        error.add_note("\n".join([*output, *row_lines("diagnosis", [diagnose_call(found)])]))
+    raise error
+
+
+def log_selection(
+    *, follow: bool, ranks: Ranks | None, tail: int | None, since: float | None, previous: bool
+) -> LogSelection:
+    """Returns the lines that the arguments of `logs` select. Raises BadInputError if an argument is not valid."""
+    if follow and previous:
+        raise BadInputError("previous: the previous attempt is over; leave out follow")
+    if tail is not None and tail < 0:
+        raise BadInputError(f"tail: {tail} is too small; give 0 or more")
+    wanted = None if ranks is None else sources_of(_words(ranks), "ranks")
+    return LogSelection(wanted, None if since is None else time.time() - since, tail, previous, follow)
+
+
+def _several(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _words(ranks: Ranks) -> str:
+    return str(ranks) if isinstance(ranks, (int, str)) else ",".join(map(str, ranks))
+
+
+def _lines(backend: Backend, name: str, selection: LogSelection) -> Iterator[LogLine]:
+    if selection.without_times:
+        return backend.logs(name, follow=selection.follow, sources=selection.sources)
+    blocks = backend.timed_rows(name, selection)
+    return (line_of(row) for rows in blocks for _, row in rows)

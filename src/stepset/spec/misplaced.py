@@ -1,0 +1,51 @@
+"""Hints for keys of a job file that belong to another field, or that are no part of a job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+_OTHER_NAMES = {
+    "cpu": "resources_per_node.cpu",
+    "cpus": "resources_per_node.cpu",
+    "elastic": "framework: {kind: torch, elastic: ...}",
+    "gpu": "resources_per_node.gpus",
+    "gpus": "resources_per_node.gpus",
+    "launcher": "framework: {kind: torch, launcher: ...}",
+    "memory": "resources_per_node.memory",
+    "priority_class_name": "scheduling.priority_class",
+    "pvc": "storage",
+    "queue": "scheduling.queue_name",
+    "retries": "restart.max_restarts",
+    "shm": "resources_per_node.shm",
+    "timeout": "deadline",
+    "volume_mounts": "storage",
+    "volumes": "storage",
+}
+"""The fields that are meant by keys of other tools, or by names of resources."""
+_OPTIONS = ("admission_timeout", "backend", "context", "detach", "kubeconfig", "namespace", "startup_timeout", "target")
+"""The options of a run that every interface has outside the job, or that only the command line has."""
+
+
+def hint_elsewhere(key: str, parts: Mapping[str, type[BaseModel]], *, options: bool = True) -> str:
+    """Returns a hint for an unknown key of a job, or "" if the key is not known anywhere.
+
+    Args:
+        key: the key. The spelling of the Kubernetes API, such as `nodeSelector`, is accepted, too.
+        parts: the models of the fields whose own fields may be meant.
+        options: whether the hint may state that the key is an option of a run.
+
+    >>> from stepset.spec.parts import Scheduling
+    >>> hint_elsewhere("nodeSelector", {"scheduling": Scheduling})
+    "did you mean 'scheduling.node_selector'?"
+    >>> hint_elsewhere("target", {})
+    'it is no field of a job; give it to the command, function or operator that starts the run'
+    """
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", key).lower()
+    if name in _OPTIONS and options:
+        return "it is no field of a job; give it to the command, function or operator that starts the run"
+    fields = [f"{part}.{name}" for part, model in parts.items() if name in model.model_fields]
+    meant = _OTHER_NAMES.get(name) or (fields[0] if len(fields) == 1 else "")
+    return f"did you mean {meant!r}?" if meant else ""

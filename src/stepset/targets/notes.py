@@ -1,0 +1,42 @@
+"""Notes about a job that runs on Kubernetes. The notes do not depend on the target."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+
+from stepset.spec.job import TrainingJob
+from stepset.spec.template import writable_mounts
+from stepset.targets.validation.restricted import ssh_port_notes
+from stepset.targets.validation.volume_mounts import shared_memory_notes
+
+
+def cluster_notes(job: TrainingJob) -> tuple[str, ...]:
+    """Returns warnings about a valid job that is to run on a cluster. Each warning is one line.
+
+    >>> cluster_notes(TrainingJob(script="train.py", checkpoint_dir="/ckpt/digits"))[0].partition("; ")[2]
+    'add storage: [{path: /ckpt/digits, claim: NAME}]'
+    """
+    return (*_checkpoint_notes(job), *shared_memory_notes(job), *ssh_port_notes(job))
+
+
+def checkpoint_notes(checkpoint_dir: str, volumes: Iterable[str]) -> Iterator[str]:
+    """Yields a warning if a checkpoint directory is not on one of the volumes.
+
+    Args:
+        checkpoint_dir: the checkpoint directory of a job.
+        volumes: the mount paths of the writable volumes that outlive the pods.
+    """
+    directory = posixpath.normpath(checkpoint_dir)
+    if any(f"{directory}/".startswith(f"{posixpath.normpath(volume)}/") for volume in volumes):
+        return
+    yield (
+        f"checkpoint_dir: {directory} is not on a writable volume that outlives the pods, so the checkpoints are lost"
+        f" when a pod is replaced; add storage: [{{path: {directory}, claim: NAME}}]"
+    )
+
+
+def _checkpoint_notes(job: TrainingJob) -> Iterator[str]:
+    if job.checkpoint_dir is not None:
+        storage = (volume.path for volume in job.storage if not volume.read_only)
+        yield from checkpoint_notes(job.checkpoint_dir, (*storage, *writable_mounts(job.pod_template, lasting=True)))

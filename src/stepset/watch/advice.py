@@ -1,0 +1,129 @@
+"""The advice for each kind of failure, and for failures about which more is known.
+
+The section of a kind in docs/failures.md begins with the advice for this kind.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from stepset.run_status import Failure, FailureKind
+
+ADVICE = {
+    FailureKind.USER_ERROR: "Look at the error and the last lines of that rank, and fix the training code.",
+    FailureKind.OUT_OF_MEMORY: (
+        "Give each node more memory, or use less: a smaller batch, fewer processes per node, a sharded model."
+    ),
+    FailureKind.IMAGE_PULL: "Check the image's name and tag, and that the cluster may pull it.",
+    FailureKind.UNSCHEDULABLE: "Request less per node, wait for capacity, or loosen the scheduling constraints.",
+    FailureKind.RENDEZVOUS: (
+        "Check that all ranks start, agree on the world size, and can reach the master's address and port;"
+        " then run again."
+    ),
+    FailureKind.INFRASTRUCTURE: "The training code is not the cause; fix the named problem and run the job again.",
+    FailureKind.DEADLINE_EXCEEDED: (
+        "Set a longer deadline, or shorten the training; if it hangs, find out where each rank waits."
+    ),
+    FailureKind.REJECTED: (
+        "Change the job or the cluster as the message indicates; without a change, another run fails in the same way."
+    ),
+    FailureKind.LOST: "Find out what ended the run, and run the job again; a checkpoint_dir lets the training resume.",
+    FailureKind.CANCELLED: "Run the job again if it is still needed.",
+}
+
+SIGNAL_ADVICE = (
+    "The sender of the signal is unknown: the training code, another process, or the system; see the events, and the"
+    " system's log of the machine."
+)
+LOCAL_SIGNAL_ADVICE = (
+    "The sender of the signal is unknown: the training code, another process, or the system;"
+    " `dmesg | grep -i oom` shows whether the kernel killed the process because the memory was full."
+)
+NO_OUTPUT_ADVICE = (
+    "There are no last lines of that rank: search the training code for calls of sys.exit and os._exit, and print the"
+    " reason before each call."
+)
+RAISED_ADVICE = (
+    "Fix the error that the rank printed; the other ranks may wait for this rank, and a thread or a library, such as"
+    " MPI, may have kept its process from exiting."
+)
+GONE_ADVICE = (
+    "Look for the output of the ranks in the cluster's log storage; in the next run, let a process follow the run"
+    " (stepset run without --detach, or stepset.run), which stores the cause."
+)
+GONE_USER_ERROR_ADVICE = "Look for the output of that pod in the cluster's log storage, and fix the training code."
+CHANGE_ADVICE = "Make the change that the message names, or use another queue, and run the job again."
+CREATE_ADVICE = "Create the object that the message names, or use one that exists, and run the job again."
+NO_RANK_ADVICE = (
+    "The ranks have variables such as RANK only if the framework or its launcher sets them: use framework torch, or"
+    " read STEPSET_NODE_RANK and STEPSET_NUM_NODES, which every node has."
+)
+START_ADVICE = "Check the command, and that its program is executable and on the image's PATH."
+STDIN_ADVICE = (
+    "Ranks have no stdin, except rank 0 of a local MPI run: pass values as arguments instead of input(), remove"
+    " breakpoint(), and debug with one process, without stepset."
+)
+CHECKPOINT_DIR_ADVICE = (
+    "The job has no checkpoint_dir: set checkpoint_dir, or read the variable with os.environ.get and write no"
+    " checkpoint if there is none."
+)
+RESUME_FROM_ADVICE = (
+    "STEPSET_RESUME_FROM is set only if the checkpoint_dir of the job contains a checkpoint: read the variable with"
+    " os.environ.get, and start from the beginning if there is none."
+)
+NO_MODULE_ADVICE = (
+    "If the module is a package, install it in the image or the environment of the ranks, or add it to requirements,"
+    " which uv installs if the image or this machine has uv; if the module is a file of yours, set code to its"
+    " directory."
+)
+
+
+_NO_RANK = r"KeyError: '(RANK|WORLD_SIZE|LOCAL_RANK)'|environment variable (RANK|WORLD_SIZE) expected, but not set"
+"""Errors of a rank that reads variables of torch, which other frameworks do not set."""
+_NO_INPUT = r"EOFError: EOF when reading a line|\bBdbQuit\b"
+"""The errors of input(), and of breakpoint(), at the end of stdin."""
+_ADVICE_BY_ERROR = (
+    (_NO_RANK, NO_RANK_ADVICE),
+    (_NO_INPUT, STDIN_ADVICE),
+    (r"KeyError: 'STEPSET_CHECKPOINT_DIR'", CHECKPOINT_DIR_ADVICE),
+    (r"KeyError: 'STEPSET_RESUME_FROM'", RESUME_FROM_ADVICE),
+    (r"ModuleNotFoundError: ", NO_MODULE_ADVICE),
+)
+"""The advice for a user error that contains the pattern."""
+
+
+def hang_advice(*, torch: bool | None) -> str:
+    """Returns the advice for a run that may have hung until its deadline.
+
+    The ranks no longer exist. Therefore the advice names what shows their stacks in the next run.
+
+    Args:
+        torch: whether the framework of the run is torch. None if the framework is unknown.
+    """
+    condition = "if the ranks use torch, " if torch is None else ""
+    timeout = f"{condition}pass a timeout to init_process_group; " if torch is not False else ""
+    return (
+        "The training may hang: in the next run, call faulthandler.dump_traceback_later(600, repeat=True) at the start"
+        " of the script and after each step, so that a rank that waits for 600 s prints its Python stack to the log"
+        f" (the time must be longer than a step, and shorter than the deadline); {timeout}if it does not hang, set a"
+        " longer deadline, or shorten the training."
+    )
+
+
+def early_exit_advice(source: str) -> str:
+    """Returns the advice for a rank that lost its peer after the rank `source` had exited with code 0."""
+    return (
+        f"Find out why {source} exited before the others: search the training code for sys.exit, os._exit and an early"
+        " return, and check that all ranks run the same number of steps."
+    )
+
+
+def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
+    """Returns a failure. If `advice` is not given, the advice for its kind is used."""
+    return Failure(kind, message, **{"advice": ADVICE[kind], **known})
+
+
+def advice_for_error(error: str) -> str:
+    """Returns the advice for a user error, or "" if there is no advice for this particular error."""
+    return next((advice for pattern, advice in _ADVICE_BY_ERROR if re.search(pattern, error)), "")

@@ -1,0 +1,42 @@
+"""States why a run that exceeded its deadline had not finished, as far as the output of its ranks shows it.
+
+All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from stepset.run_status import FailureKind, RunStatus
+from stepset.watch.advice import RAISED_ADVICE, hang_advice
+from stepset.watch.diagnose import Observation
+from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.silence import silence
+from stepset.watch.tracebacks import stuck_rank
+
+
+def exceeded_deadline(
+    deadline: str, status: RunStatus, tail: Callable[[str], Sequence[str]], now: float, *, torch: bool
+) -> Observation:
+    """Returns the observation that a run has exceeded its deadline.
+
+    Args:
+        deadline: the deadline as it is written in the job.
+        status: the status of the run when the deadline passed.
+        tail: a function that returns the last lines of a source.
+        now: the current time, in seconds since the epoch.
+        torch: whether the framework of the job is torch.
+    """
+    text = f"the run took longer than its deadline of {deadline}"
+    seen = Observation("", now, kind=FailureKind.DEADLINE_EXCEEDED)
+    stuck, idle = stuck_rank(status, tail, now), silence(status, now)
+    if idle:
+        seen = replace(seen, advice=hang_advice(torch=torch))
+    if stuck is not None:
+        row, error = stuck
+        text = f"{text}; {row.source} had printed a traceback and had not exited"
+        lines = tuple(without_rank_mark(row.source, line) for line in tail(row.source))
+        seen = replace(seen, advice=RAISED_ADVICE, rank=row.rank, node=row.node, error=error, tail=lines)
+    text = f"{text}; {idle}." if idle else f"{text}."
+    return replace(seen, how=text, error=seen.error or text)

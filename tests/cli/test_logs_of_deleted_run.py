@@ -1,0 +1,88 @@
+"""`stepset logs` succeeds if the run is deleted, or a permission is revoked, after the lines were printed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli, CommandResult
+
+pytest.importorskip("kubernetes", reason="stepset[kubernetes] is not installed here")
+
+from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.nowhere import kubeconfig
+from tests.kubernetes.test_find import jobset
+from tests.watch.cluster.streams import left
+
+
+@pytest.mark.parametrize("refusal", [403, 404])
+def test_the_note_about_deleted_logs_cannot_fail_the_command(program: Cli, tmp_path: Path, refusal: int) -> None:
+    found: list[str] = []
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/jobsets/fit-1"):
+            found.append(path)
+            return (200, jobset("fit-1")) if len(found) == 1 else (refusal, {"kind": "Status", "code": refusal})
+        return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+
+    async def logs() -> CommandResult:
+        async with ApiServer(answer) as server:
+            cluster = ("--backend", "kubernetes", "--namespace", "ns")
+            return await asyncio.to_thread(
+                program, "logs", "fit-1", *cluster, env={"KUBECONFIG": kubeconfig(tmp_path, server.port)}
+            )
+
+    assert asyncio.run(logs()) == CommandResult(0, "", "")
+    assert len(found) == 2
+
+
+def test_a_run_whose_pods_have_not_started_has_a_note_instead_of_lines(program: Cli, tmp_path: Path) -> None:
+    node = {"name": "node", "template": {"spec": {"parallelism": 2}}}
+    suspended = {**jobset("fit-1"), "spec": {"suspend": True, "replicatedJobs": [node]}}
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/jobsets/fit-1"):
+            return 200, suspended
+        items = [suspended] if path.endswith("/jobsets") else []
+        return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
+
+    async def logs() -> CommandResult:
+        async with ApiServer(answer) as server:
+            cluster = ("--backend", "kubernetes", "--namespace", "ns")
+            return await asyncio.to_thread(
+                program, "logs", "fit-1", *cluster, env={"KUBECONFIG": kubeconfig(tmp_path, server.port)}
+            )
+
+    see = "see stepset status fit-1 --backend kubernetes --namespace ns"
+    note = f"stepset: note: no pod has started yet; the run is Suspended; {see}\n"
+    assert asyncio.run(logs()) == CommandResult(0, "", note)
+
+
+@pytest.mark.parametrize("flags", [(), ("--tail", "5")])
+def test_the_status_is_not_requested_if_lines_were_printed(
+    program: Cli, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    objects = [change.object for change in left("jobset_succeeds")]
+    found = []
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/log"):
+            return 200, b"2026-01-01T12:00:00.000000001Z a line\n"
+        if path.endswith("/jobsets/run"):
+            found.append(path)
+            return 200, objects[0]
+        items = [each for each in objects if f"{each['kind'].lower()}s" == path.rpartition("/")[2]]
+        return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}
+
+    async def logs() -> CommandResult:
+        async with ApiServer(answer) as server:
+            cluster = ("--backend", "kubernetes", "--namespace", "ns")
+            environment = {"KUBECONFIG": kubeconfig(tmp_path, server.port)}
+            return await asyncio.to_thread(program, "logs", "run", *cluster, *flags, env=environment)
+
+    done = asyncio.run(logs())
+    assert "a line" in done.out, done.err
+    assert len(found) == 2  # for the lines, and for the note about deleted logs

@@ -1,0 +1,1 @@
+"""What a new user does in the first hour, with the installed programs."""

@@ -1,0 +1,108 @@
+"""A function whose source is shipped must not use names from outside; they are rejected by name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepset.errors import BadInputError
+from stepset.functions.source import captured_names, checked_source, function_file
+
+RATE = 0.1
+
+
+def uses_a_global() -> float:
+    return RATE
+
+
+def test_a_file_that_ipykernel_writes_for_its_debugger_is_a_notebook_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for directory, cell in (("ipykernel_42", True), ("project", False)):
+        file = tmp_path / directory / "1234.py"
+        file.parent.mkdir()
+        file.write_text("def helper(): ...\ndef train(): return helper()\n")
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(file.read_text(), file, "exec"), names)
+        assert function_file(names["train"]) == ("" if cell else str(file.resolve()))
+        remedy = "start the cell of helper with '%%writefile helpers.py'" if cell else "move helper to helpers.py"
+        with pytest.raises(BadInputError, match=remedy):
+            checked_source(names["train"])
+
+
+def test_a_global_is_rejected_by_name() -> None:
+    with pytest.raises(BadInputError, match="uses_a_global uses RATE from outside"):
+        checked_source(uses_a_global)
+
+
+def test_a_variable_of_an_outer_function_is_rejected_by_name() -> None:
+    factor = 2
+
+    def train() -> int:
+        return factor
+
+    with pytest.raises(BadInputError, match="train uses factor from outside"):
+        checked_source(train)
+
+
+def test_a_lambda_is_rejected() -> None:
+    with pytest.raises(BadInputError, match="lambda"):
+        checked_source(lambda: 1)
+
+
+def test_an_async_function_and_a_generator_are_rejected() -> None:
+    async def fit() -> int:
+        return 1
+
+    def values() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(BadInputError, match="fit is an async function, which the ranks do not await; define it with"):
+        checked_source(fit)
+    with pytest.raises(BadInputError, match="values is a generator, which the ranks do not iterate over; return a"):
+        checked_source(values)
+
+
+@pytest.mark.parametrize(
+    ("source", "captured"),
+    [
+        ("def f(a: Count) -> Count:\n    return len(a)", []),
+        ("def f(a=RATE):\n    return a", ["RATE"]),
+        ("def f():\n    import torch\n    def g():\n        return torch, f\n    return g", []),
+        ("def f():\n    class A:\n        x = 1\n        y = x\n    return A", []),
+        ("def f():\n    global count\n    count = 1\n    return count", []),
+        ("def f():\n    return [torch for _ in range(2)]", ["torch"]),
+    ],
+)
+def test_captured_names(source: str, captured: list[str]) -> None:
+    assert captured_names(source) == captured
+
+
+def load() -> float:
+    return RATE
+
+
+def uses_a_helper() -> float:
+    return load()
+
+
+def uses_a_helper_and_a_global() -> float:
+    return load() * RATE
+
+
+def test_a_helper_belongs_in_a_file_of_its_own() -> None:
+    with pytest.raises(BadInputError) as caught:
+        checked_source(uses_a_helper)
+    assert str(caught.value).endswith(
+        "define it inside uses_a_helper, or move load to helpers.py and add 'from helpers import load' inside"
+        " uses_a_helper"
+    )
+    with pytest.raises(BadInputError) as caught:
+        checked_source(uses_a_helper_and_a_global)
+    assert "uses RATE, load from outside" in str(caught.value)
+    assert "or pass them in args; for load, move load to helpers.py and add" in str(caught.value)

@@ -1,0 +1,15 @@
+"""The request that a step submits for its job."""
+
+from pathlib import Path
+
+from stepset.sources import shipped_note
+from stepset.spec.load import parse_job
+from stepset_kfp.step.train import StepInputs, request_of
+
+
+def test_the_packages_that_the_steps_image_lacks_are_not_noted(tmp_path: Path) -> None:
+    """The compilation of the pipeline notes them, on the machine of the pipeline's author."""
+    (tmp_path / "train.py").write_text("import os, sys\nsys.path.append(os.environ['LIB'])\nimport found_nowhere\n")
+    job = parse_job({"name": "job", "script": "train.py"})
+    (note,) = shipped_note(request_of(StepInputs(job, tmp_path, "kubernetes")).sources)
+    assert note.startswith("ships 1 file of ")
