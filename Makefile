@@ -116,21 +116,25 @@ demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local run
 
 # --- checks ---------------------------------------------------------------------------------------------------------
 
+# Runs groups of tests, then lists the tests that failed or were unsteady. Argument: nox's selection of the groups.
+run_groups = rm -rf $${STEPSET_REPORTS:-build/tests}; code=0; $(AIRFLOW)/nox $(1) || code=$$?; \
+	$(AIRFLOW)/python tools/results.py || code=$$?; exit $$code
+
 .PHONY: test
 test: setup setup-kfp setup-mpi setup-tools setup-docs ## Run the tests of minutes: no root, no cluster; every framework and interface once
-	@$(AIRFLOW)/python tools/suite.py --quick
+	@$(call run_groups,-t test)
+
+.PHONY: test-gate
+test-gate: system setup setup-airflow34 setup-kfp setup-mpi setup-tools ## Run what a change must pass beside `make test`: the interfaces, and a part of the tests on one real cluster
+	@$(call run_groups,-t gate)
 
 .PHONY: test-all
-test-all: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-docs setup-kubernetes setup-oldest setup-newest ## Run every test, on real clusters, too (ONLY="airflow cluster": only these groups)
-	@$(AIRFLOW)/python tools/suite.py $(or $(ONLY),--all)
-
-.PHONY: test-remainder
-test-remainder: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-docs setup-kubernetes setup-oldest setup-newest ## Run what `make test` leaves out of `make test-all`
-	@$(AIRFLOW)/python tools/suite.py --remainder
+test-all: system setup setup-airflow34 setup-kfp setup-mpi setup-tools setup-docs setup-kubernetes setup-oldest setup-newest ## Run every test, on a real cluster, too (ONLY="airflow cluster": only these groups)
+	@$(call run_groups,$(if $(ONLY),-s $(ONLY),-t all))
 
 .PHONY: quick
 quick: setup ## Run the tests of pure functions only (under two minutes)
-	@$(AIRFLOW)/python -m pytest -q -m "not local and not frameworks and not airflow and not cluster"
+	@$(call run_groups,-s core)
 
 .PHONY: cluster
 cluster: ## Start a real Kubernetes cluster on this machine (root, Go, Debian; docs/testing/cluster.md)
@@ -146,11 +150,11 @@ cluster-down: ## Remove the cluster and all its files
 
 .PHONY: cluster-test
 cluster-test: system setup setup-airflow34 setup-kfp setup-kubernetes ## Run the tests that need a cluster (of `make cluster`, or of KUBECONFIG)
-	@$(AIRFLOW)/python tools/suite.py cluster stack airflow34-cluster kfp-cluster kubernetes37-cluster faults contract
+	@$(call run_groups,-t clusters)
 
 .PHONY: contract
 contract: system setup setup-kfp ## Run every scenario of docs/testing/contract.md through every interface, on a cluster
-	@STEPSET_CONTRACT=all $(AIRFLOW)/python tools/suite.py contract
+	@export STEPSET_CONTRACT=all; $(call run_groups,-s contract -- -m cluster)
 
 .PHONY: lint
 lint: setup ## Run ruff, mypy, the import contracts, and the checks of the agent's file and of words

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import violations
+
 _AGENT = Path(__file__).parent / "agent"
 
 # The same examples are drawn in each run, so that a change fails because of what it changes. STEPSET_EXAMPLES draws new
@@ -35,8 +37,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_configure() -> None:
-    """Makes processes that tests start receive signals, even if the test process was started to ignore them.
+def pytest_configure(config: pytest.Config) -> None:
+    """Records violations. Makes processes that tests start receive signals, even if the test process ignores them.
 
     A shell starts background processes with SIGINT and SIGQUIT ignored, and nohup ignores SIGHUP; children inherit
     ignored signals. A program that is executed does not inherit handlers, so a handler that does nothing restores the
@@ -45,6 +47,7 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+    config.pluginmanager.register(violations)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,8 +65,10 @@ def pytest_runtest_makereport(
     """Adds the state of the cluster to the report of a test that failed on a cluster."""
     report = yield
     given = getattr(item, "funcargs", {})
-    if report.failed and call.when == "call" and "cluster" in given:
+    if report.failed and call.when != "teardown" and "cluster" in given:
         from tests.cluster.evidence import evidence
 
-        report.sections.append(("the cluster", evidence(given)))
+        # The JUnit report contains the sections of the error, but not those of `report`.
+        add = getattr(report.longrepr, "addsection", None) or (lambda *section: report.sections.append(section))
+        add("the cluster", evidence(given))
     return report

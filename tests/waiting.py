@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 LIMIT = 300.0
 """Seconds after which a condition counts as never true, on a busy machine."""
@@ -27,3 +27,18 @@ def until(true: Callable[[], bool], seconds: float = LIMIT, every: float = 0.1) 
         time.sleep(min(pause, every))
         pause *= 1.5
     return True
+
+
+def attempts(seconds: float, longest: float = 5.0) -> Iterator[bool]:
+    """Waits at growing intervals before further attempts; yields before each attempt whether it is the last one.
+
+    Args:
+        seconds: the time after which an attempt is the last one.
+        longest: the longest interval, in seconds.
+    """
+    end, pause = time.monotonic() + seconds, 0.1
+    while time.monotonic() + pause < end:
+        yield False
+        time.sleep(pause)
+        pause = min(pause * 2, longest)
+    yield True

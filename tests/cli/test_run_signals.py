@@ -104,6 +104,7 @@ def test_a_signal_before_any_line_of_the_main_thread_does_not_block_it(tmp_path:
     assert processes_that_mention(tmp_path) == []
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("microseconds", [0, 20, 50, 100])
 def test_two_signals_in_quick_succession_end_it(tmp_path: Path, microseconds: int) -> None:
     code, err = burst(tmp_path, (signal.SIGINT, signal.SIGTERM), microseconds / 1e6)

@@ -86,6 +86,7 @@ def test_control_characters_are_shown_and_tabs_are_spaces() -> None:
     assert page.splitlines() == ["a       b\\x07", "c", "A        B", "\\x1b[2J  x       y"]
 
 
+@pytest.mark.machine
 def test_ten_thousand_rows_take_less_than_half_a_second_of_cpu() -> None:
     rows = [(f"rank {n}", f"run-node-0-{n}", "kwok-3", "Running", "", "", "loss 0.31") for n in range(10_000)]
     began = time.thread_time()

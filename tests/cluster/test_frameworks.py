@@ -29,10 +29,8 @@ from tests.cluster.runs import RecordingListener, Runs, runs_in
 from tests.cluster.speaking import ABOUT, AFTER, BEFORE, lines
 from tests.cluster.testbed.handle import Cluster
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.retry(reason="a framework gives up a rendezvous after a fixed time; its pods share two cores"),
-]
+# A framework gives up a rendezvous after a fixed time, which is short for pods that share two cores.
+pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 1

@@ -255,7 +255,6 @@ class TestFollowing:
 
     # The last 4 KiB of a log were missing once. Probable cause: the reader requests the rest of the log as soon as the
     # container has ended, and containerd, which copies 4 KiB at a time, may write its last lines later than that.
-    @pytest.mark.retry(reason="the last lines may be written after the end of the container is reported")
     def test_a_slow_consumer_slows_the_reader_and_uses_no_more_memory(self, place: Namespace) -> None:
         with place.reader(2, "--slow", "0.05") as reader:
             for rank in range(2):

@@ -14,13 +14,8 @@ from tests.cluster.stage import Stage, missing_lines
 from tests.cluster.testbed import faults
 from tests.cluster.testbed.layout import Choice, Node
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.disruptive,
-    pytest.mark.retry(
-        reason="if both kubelets' heartbeats are late on busy cores, Kubernetes loses the other node, too"
-    ),
-]
+# If both kubelets' heartbeats are late on busy cores, Kubernetes loses the other node, too.
+pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
 NodeFault = Callable[[Choice, Node], None]
 RANKS = ("rank 0", "rank 1")

@@ -11,10 +11,8 @@ from tests.cluster.testbed import manifests, scale
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.testbed.layout import Choice
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.retry(reason="the API server gives up requests after fixed times; many pods share two cores"),
-]
+# The API server gives up requests after fixed times, which are short for many pods that share two cores.
+pytestmark = pytest.mark.cluster
 
 
 def fake_jobset(name: str, annotations: dict[str, str]) -> dict[str, Any]:

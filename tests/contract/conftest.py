@@ -72,7 +72,8 @@ def plays(
     request: pytest.FixtureRequest,
 ) -> Iterator[Plays]:
     """The plays of the selected tests."""
-    cases = [item.callspec.params["case"] for item in request.session.items if hasattr(item, "callspec")]
+    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    cases = [each["case"] for each in parameters if "case" in each]
     directory: Path = tmp_path_factory.mktemp("contract")
     certificates = directory / "certificates"
     certificates.mkdir()

@@ -15,13 +15,13 @@ import pytest
 from tests.contract.conftest import ALL, Plays
 from tests.contract.interfaces import KFP_PYTHON
 from tests.contract.play import Case
-from tests.contract.scenarios import NO_ANSWER, SCENARIOS
+from tests.contract.scenarios import SCENARIOS
 from tests.contract.selection import every_case, selected
 
 pytestmark = pytest.mark.cluster
 
-_HEAVY = pytest.mark.retry(reason="its 64 pods start on nodes that share two cores with other tests")
-_PROMPT = pytest.mark.retry(reason="a server that shares two cores with other tests may not answer within 10 seconds")
+GATE = "server hangs while watches are open"
+"""The scenario that `make test-gate` plays through each interface."""
 
 
 def cases() -> list[pytest.ParameterSet]:
@@ -33,10 +33,8 @@ def cases() -> list[pytest.ParameterSet]:
 def _marks(case: Case) -> Iterator[pytest.MarkDecorator]:
     if case.scenario.disruptive:
         yield pytest.mark.disruptive
-    if case.scenario.heavy:
-        yield _HEAVY
-    elif case.scenario.sort in ("credentials", "log") and NO_ANSWER in case.scenario.expected.absent:
-        yield _PROMPT
+    if case.scenario.name == GATE:
+        yield pytest.mark.gate
 
 
 @pytest.mark.parametrize("case", cases())

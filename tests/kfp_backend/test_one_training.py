@@ -19,6 +19,7 @@ from stepset.targets.metadata import OWNER_HASH
 from tests.cluster.testbed.layout import TestbedError
 from tests.kfp_backend.backend import RUN_OF_POD, RUN_OF_TRAINING, Backend, Object, is_live, node_name
 from tests.kfp_backend.pipelines import TRAIN, Shape, shapes
+from tests.violations import ViolationError, at_most
 
 pytestmark = pytest.mark.cluster
 
@@ -216,8 +217,10 @@ def test_deletions_and_evictions_never_lead_to_a_second_training_of_a_step(backe
         for run in each.runs:
             steps = observed.uids[run]
             assert len(steps) == each.shape.trainings, f"{each.name}: a step has had two identities"
-            assert all(len(uids) <= allowed for uids in steps.values()), f"{each.name}: a step has had two runs"
-            assert observed.live[run] <= each.shape.trainings, f"{each.name}: two live runs of a step"
+            for uids in steps.values():
+                at_most(allowed, uids)
+            if observed.live[run] > each.shape.trainings:
+                raise ViolationError(f"{each.name}: two live runs of a step")
         assert not any(observed.live_now[run] for run in each.runs), f"{each.name}: a training outlives its pipeline"
     assert sum(len(each.done) for each in disruptors) >= DISRUPTIONS
     assert ends == dict.fromkeys(made, "SUCCEEDED")

@@ -188,7 +188,6 @@ def test_a_launcher_that_starts_too_few_ranks_is_a_failure(local: Local, mpi: tu
 
 
 class TestAPathWithSpaces:
-    @pytest.mark.retry(reason="MPICH's run failed once, under load, of an unknown cause, which the failure prints")
     def test_does_not_prevent_the_start_of_ranks(self, local: Local, mpi: tuple[str, str]) -> None:
         implementation, launcher = mpi
         framework = {"kind": "mpi", "implementation": implementation}

@@ -18,6 +18,7 @@ ODD_JOB = OddJob(
 )
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("framework", ["mpi", {"kind": "deepspeed", "launcher": "deepspeed"}, "mlx"])
 def test_it_is_refused_before_the_hosts_are_listed(framework: object) -> None:
     started = time.process_time()

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+pytestmark = pytest.mark.machine
+
 SIZE = 1 << 18
 OUTPUTS = [
     *("\n", " ", "\r", "-", "1", "A", "-" * 72 + "\n", "-" * 72 + "x\n", "rank\n", "AError ", "[" * 70),

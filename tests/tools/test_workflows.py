@@ -52,6 +52,13 @@ def test_only_the_job_that_publishes_has_an_identity_token_and_it_runs_no_comman
     assert actions == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
 
 
+def test_each_pull_request_runs_the_gate_and_each_night_everything() -> None:
+    text = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    assert {"pull_request", "schedule"} < set(text[True])  # `on` is true in YAML 1.1
+    commands = {name: [step.get("run") for step in job["steps"]] for name, job in text["jobs"].items()}
+    assert ".ci/run" in commands["gate"] and "make lint test-all" in commands["everything"]
+
+
 def test_no_workflow_inserts_an_expression_into_a_command() -> None:
     """GitHub replaces `${{ ... }}` before the shell reads the text: a tag's name could contain commands."""
     commands = [step["run"] for path in FILES for _, job in jobs(path) for step in job["steps"] if "run" in step]
@@ -59,9 +66,12 @@ def test_no_workflow_inserts_an_expression_into_a_command() -> None:
     assert [command for command in commands if "${{" in command] == []
 
 
-def test_the_commands_of_the_release_exist() -> None:
+@pytest.mark.parametrize(
+    ("workflow", "wanted"),
+    [("release", {"lint", "test", "audit", "dist", "sbom"}), ("tests", {"lint", "test-all"})],
+)
+def test_the_commands_of_a_workflow_exist(workflow: str, wanted: set[str]) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    wanted = {"lint", "test", "audit", "dist", "sbom"}
-    text = (ROOT / ".github/workflows/release.yml").read_text()
+    text = (ROOT / f".github/workflows/{workflow}.yml").read_text()
     assert {word for line in re.findall(r"run: make (.*)", text) for word in line.split()} == wanted
     assert all(f"\n{name}:" in makefile for name in wanted)

@@ -30,7 +30,6 @@ def test_torch_without_a_launcher_meets_by_its_own_variables() -> None:
     assert result["local_ranks"] == [0, 1, 0, 1]
 
 
-@pytest.mark.retry(reason="a rank was aborted once, under load, of an unknown cause, which the failure prints")
 def test_deepspeed_trains_with_zero_under_mpirun() -> None:
     program("mpirun.openmpi")
     result = train("deepspeed/train.py", {"kind": "deepspeed", "launcher": "mpirun"}, procs=1)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.stack.created import created
+from tests.violations import at_most
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster]
 
@@ -39,7 +40,7 @@ def test_a_worker_killed_at_any_request_of_the_submission_leaves_one_run_that_th
         assert len(maps) == 2
         assert {owner["uid"] for each in maps for owner in each["metadata"]["ownerReferences"]} == {about["uid"]}, place
     # One more: that of the process that was not killed.
-    assert len(workloads) == len(places) + 1
+    assert len(at_most(len(places) + 1, workloads)) == len(places) + 1
 
 
 PRINTS_LINES = """
@@ -67,7 +68,7 @@ def test_a_worker_killed_at_any_change_leaves_one_run_and_the_next_worker_ends_t
         assert each["result"] == {"loss": 0.5}, each
         assert each["event"]["run"] in names
     assert all(name.endswith("-1") for name in names), names
-    assert len(names) == len(places) + 1
+    assert len(at_most(len(places) + 1, names)) == len(places) + 1
     tasks.runs.wait_nothing_left()
 
 
@@ -93,6 +94,7 @@ def test_a_worker_killed_while_it_processes_a_failure_leaves_nothing_of_the_fail
                 r"run \S+-1 failed after [0-9.mhs ]+: UserError: rank 0 .* exited with code 3; its last line: line 7$"
             )
             assert re.match(expected, error.splitlines()[0])
+    at_most(2 * len(places) + 2, names)
     assert sorted(name[-2:] for name in names) == sorted(["-1", "-2"] * (len(places) + 1)), names
     tasks.runs.wait_nothing_left()
 

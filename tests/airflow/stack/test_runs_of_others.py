@@ -7,6 +7,7 @@ import pytest
 from tests.airflow.stack.conftest import Stage
 from tests.airflow.stack.rest import eventually
 from tests.airflow.stack.training import WAITS, signal
+from tests.violations import at_most
 
 pytestmark = [pytest.mark.airflow, pytest.mark.cluster, pytest.mark.stack]
 
@@ -42,7 +43,7 @@ def test_a_sensor_waits_for_a_run_of_the_command_line_without_a_worker(stage: St
     signal(stage, "first", "second")
     assert task.wait()["state"] == "success", task.explained()
     assert task.result() == 7
-    assert stage.jobsets.names() == [name]
+    assert at_most(1, stage.jobsets.names()) == [name]
 
 
 def test_a_run_that_ends_triggers_the_dag_of_an_asset_watcher(stage: Stage) -> None:
@@ -61,4 +62,4 @@ def test_a_run_that_ends_triggers_the_dag_of_an_asset_watcher(stage: Stage) -> N
     assert payload.pop("uid")
     expected = {"run": name, "job": "job", "namespace": stage.connection, "phase": "Succeeded", "result": 7}
     assert payload == expected
-    assert stage.jobsets.names() == [name]
+    assert at_most(1, stage.jobsets.names()) == [name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tests.waiting import until
+from tests.waiting import attempts, until
 
 from . import lifecycle, pod
 from .build import binary
 from .layout import BORROWED_FILE, HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
-from .objects import Objects, known
+from .objects import ATTEMPTS_FOR, Objects, known
+
+_REPEATED = {"create": "AlreadyExists", "delete": "NotFound", "apply": ""}
+"""Commands that are repeated -> the reason that a second attempt gets if the first one was successful."""
+_BUSY = re.compile(r"etcdserver: |connection refused|Unable to connect|handshake timeout|TooManyRequests|InternalError")
 
 
 class NoClusterError(TestbedError):
@@ -52,6 +57,8 @@ class Cluster:
             text: standard input.
             timeout: seconds; longer than any --timeout in `arguments`.
 
+        A command that creates or deletes objects is repeated while the server is busy or does not answer.
+
         Raises:
             TestbedError: kubectl failed (the error contains its message) or took too long.
         """
@@ -59,12 +66,20 @@ class Cluster:
         # On the test cluster the discovery cache is in the directory that `down` removes.
         words = [self.program, *(["--cache-dir", str(STATE / "kubectl")] if self.choice else []), *arguments]
         command = f"kubectl {' '.join(arguments)[:100]}"
-        try:
-            done = subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
-        except subprocess.TimeoutExpired as error:
-            raise TestbedError(f"{command}: no end after {timeout:.0f} s") from error
-        if done.returncode:
-            raise TestbedError(f"{command}: {done.stderr.strip()}")
+        again = False
+        for last in attempts(ATTEMPTS_FOR):
+            try:
+                done = subprocess.run(
+                    words, input=text, env=environment, capture_output=True, text=True, timeout=timeout
+                )
+            except subprocess.TimeoutExpired as error:
+                raise TestbedError(f"{command}: no end after {timeout:.0f} s") from error
+            done_before = again and arguments[0] in _REPEATED and f"({_REPEATED[arguments[0]]})" in done.stderr
+            if not done.returncode or done_before:
+                break
+            if last or arguments[0] not in _REPEATED or not _BUSY.search(done.stderr):
+                raise TestbedError(f"{command}: {done.stderr.strip()}")
+            again = True
         return done.stdout
 
     @cached_property

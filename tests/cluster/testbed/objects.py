@@ -6,11 +6,12 @@ Objects have kubectl's names: `pods`, `pod/x`, `jobsets`.
 from __future__ import annotations
 
 import json
-import time
 from functools import cached_property
-from http.client import CONFLICT, GATEWAY_TIMEOUT, NOT_FOUND, TOO_MANY_REQUESTS
+from http.client import CONFLICT, INTERNAL_SERVER_ERROR, NOT_FOUND, TOO_MANY_REQUESTS
 from typing import Any
 from urllib.parse import urlencode
+
+from tests.waiting import attempts
 
 from .layout import TestbedError
 
@@ -24,8 +25,8 @@ _KINDS = {
 }
 _KNOWN = {f"{kind.lower()}s": (version, kind) for version, kinds in _KINDS.items() for kind in kinds.split()}
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
-_ATTEMPTS = 5
-"""Attempts to send a request that an overloaded API server did not complete in time."""
+ATTEMPTS_FOR = 120.0
+"""Seconds for which a request is repeated that a server did not receive, or that a busy server did not complete."""
 _RUNNING = ("jobsets", "trainjobs", "statefulsets", "jobs", "pods")  # owners first: they would replace their pods
 
 
@@ -149,7 +150,8 @@ class Objects:
             each["key"]: each["value"] for each in client.configuration.auth_settings().values() if each["value"]
         }
         data = None if body is None else json.dumps(body)
-        for attempt in range(_ATTEMPTS):
+        again = False
+        for last in attempts(ATTEMPTS_FOR):
             try:
                 answer = client.rest_client.pool_manager.request(
                     method,
@@ -160,19 +162,17 @@ class Objects:
                     retries=False,  # urllib3 would hide that an attempt without a reply has deleted the object
                 )
             except HTTPError as error:
-                if attempt < _ATTEMPTS - 1:
-                    continue
-                raise TestbedError(f"{method} {path}: {error}") from error
-            # The second is etcd's "request timed out" or "leader changed".
-            timed_out = answer.status == GATEWAY_TIMEOUT or (answer.status == 500 and b"etcdserver: " in answer.data)
-            # After its start, a server rejects reads of custom resources until it has read them ("storage is
-            # (re)initializing"). The response states after how many seconds the client can send the request again.
-            starting = method == "GET" and answer.status == TOO_MANY_REQUESTS
-            if not (timed_out or starting) or attempt == _ATTEMPTS - 1:
-                break
-            if starting:
-                time.sleep(float(answer.headers.get("Retry-After", 1)))
-        if attempt and answer.status == {"DELETE": NOT_FOUND, "POST": CONFLICT}.get(method):
+                if last:
+                    raise TestbedError(f"{method} {path}: {error}") from error
+            else:
+                # 429: too many requests, or a server that has just started and reads its custom resources ("storage is
+                # (re)initializing"); for an eviction, a PodDisruptionBudget forbids it. 500: etcd's "request timed out"
+                # and "leader changed", or a webhook that does not answer.
+                busy = answer.status == TOO_MANY_REQUESTS and not path.endswith("/eviction")
+                if last or not (busy or answer.status >= INTERNAL_SERVER_ERROR):
+                    break
+            again = True
+        if again and answer.status == {"DELETE": NOT_FOUND, "POST": CONFLICT}.get(method):
             return b"{}"  # an earlier attempt has deleted or created it
         if answer.status >= 400:
             found = json.loads(answer.data)

@@ -15,10 +15,12 @@ from tests.cluster.testbed.handle import Cluster
 from tests.kfp.node_names import step_node
 from tests.kfp.pipelines import DDP, one_step, run_pipeline
 from tests.kfp.steps import LONGEST, SHORTEST, WAITS, Steps, emissary
+from tests.violations import at_most
 
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.gate
 def test_a_step_creates_a_jobset_follows_it_and_writes_its_outputs(steps: Steps) -> None:
     saved = str(steps.shared / "model.pt")
     pod = steps.start(DDP, framework="torch", procs_per_node=2, args=[saved], log_ranks="all", shm="64Mi")
@@ -69,7 +71,7 @@ def test_a_terminated_step_suspends_its_run_and_the_next_tries_continue_from_the
     (home / "go").touch()
     assert steps.wait(third) == 0, steps.log(third)
     assert json.loads((steps.out(third) / "result").read_text())["begin"] == "checkpoint"
-    assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]], "one run for all"
+    assert at_most(1, [each["metadata"]["uid"] for each in steps.jobsets()]) == [jobset["metadata"]["uid"]]
 
 
 def test_a_restart_by_the_cluster_after_a_resumption_is_counted(steps: Steps) -> None:
@@ -103,7 +105,7 @@ def test_however_long_a_terminated_step_lives_the_next_try_continues_the_same_ru
     steps.wait_for_line(second, "begins from" if jobset["spec"].get("suspend") else "reattaching to it")
     (home / "go").touch()
     assert steps.wait(second) == 0, steps.log(second)
-    assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]]
+    assert at_most(1, [each["metadata"]["uid"] for each in steps.jobsets()]) == [jobset["metadata"]["uid"]]
 
 
 def test_a_terminated_step_deletes_a_queued_run_because_the_queue_would_resume_it(steps: Steps) -> None:
@@ -129,7 +131,7 @@ def test_a_step_whose_pod_was_deleted_finds_its_run_again(steps: Steps) -> None:
     (home / "go").touch()
     assert steps.wait(second) == 0, steps.log(second)
     assert json.loads((steps.out(second) / "result").read_text())["begin"] == "nothing", "the run was not restarted"
-    assert [each["metadata"]["uid"] for each in steps.jobsets()] == [jobset["metadata"]["uid"]]
+    assert at_most(1, [each["metadata"]["uid"] for each in steps.jobsets()]) == [jobset["metadata"]["uid"]]
 
     third = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave", node=step_node(try_number=2))
     assert steps.wait(third) == 0, "a retry reads the outputs of a run that has succeeded"

@@ -182,6 +182,7 @@ def test_a_reader_of_the_python_api_that_names_its_target_gets_that_target_only(
     succeeds_after_its_remedy(requester(runs), attempt, targets=["job"])
 
 
+@pytest.mark.gate
 def test_the_namespace_and_the_service_account_are_created_with_their_rights(runs: Runs, tmp_path: Path) -> None:
     made = f"{runs.namespace}-made"
     words = ["rbac", "--namespace", made, "--account", "trainer", "--create-namespace", "--create-service-account"]
