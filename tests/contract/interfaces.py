@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -292,8 +293,9 @@ class Triggerers:
 def deferred_task(parameters: RunParameters, triggerers: Triggerers) -> Iterator[View]:
     """A DistributedTrainTrigger in Airflow's triggerer."""
     view = View()
-    path = parameters.directory / "log.socket"
-    with socket.socket(socket.AF_UNIX) as listener:
+    # The path of a socket has at most 107 bytes, and pytest's directories are longer with several workers.
+    with tempfile.TemporaryDirectory(prefix="stepset-") as directory, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(directory) / "log.socket"
         listener.bind(str(path))
         listener.listen(1)
         request = {
@@ -317,7 +319,7 @@ def deferred_task(parameters: RunParameters, triggerers: Triggerers) -> Iterator
             },
         }
         triggerers.start(request)
-        listener.settimeout(60)
+        listener.settimeout(LIMIT)
         channel, _ = listener.accept()
     channel.settimeout(None)
     thread = threading.Thread(target=_read_triggerer, args=(channel, parameters, view), daemon=True)
