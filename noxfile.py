@@ -14,8 +14,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import nox
@@ -277,22 +279,41 @@ GROUPS = (
 )
 
 nox.options.sessions = [group.name for group in GROUPS if group.tier == "test"]
-_LOAD = os.getloadavg()[0]
 _CLUSTER = ExitStack()  # one cluster for all sessions, started by the first that needs one
 atexit.register(_CLUSTER.close)
+
+
+@cache
+def others(seconds: float = 2.0) -> float:
+    """Returns how many other processes run or wait for a core, on average.
+
+    The load average would contain the processes that set up the environments before the tests.
+
+    Args:
+        seconds: the duration of the measurement.
+    """
+    path = Path("/proc/loadavg")
+    if not path.exists():
+        return os.getloadavg()[0]
+    found = []
+    for _ in range(20):
+        time.sleep(seconds / 20)
+        found.append(int(path.read_text().split()[3].partition("/")[0]) - 1)  # this process runs, too
+    return sum(found) / len(found)
 
 
 def workers(group: Group, cores: int, load: float) -> int:
     """Returns how many of a group's tests run at the same time.
 
-    On two idle cores these are at most three, because a test often waits.
+    On two idle cores these are at most three, because a test often waits. On busy cores these are at least two, because
+    one process would get too small a share of the cores.
 
     Args:
         group: the group.
         cores: the number of cores of the machine.
-        load: the average number of processes that ran before the tests.
+        load: the number of other processes that run or wait for a core.
     """
-    return max(1, min(group.workers, round(1.5 * cores - load / 2)))
+    return min(group.workers, max(2, round(1.5 * cores - load / 4)))
 
 
 def python_of(environment: str, environments: Path = ENVIRONMENTS) -> str | None:
@@ -317,7 +338,7 @@ def _run(session: nox.Session, group: Group) -> None:
         _start_cluster(session)
     directory = DIRECTORY / group.name
     shutil.rmtree(directory, ignore_errors=True)
-    number = workers(group, os.cpu_count() or 1, _LOAD)
+    number = workers(group, os.cpu_count() or 1, others())
     # Files run in the given order. Without the option, files with few tests, which may take longest, would run last.
     parallel = ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"] if number > 1 else []
     reports: list[Report] = []

@@ -239,9 +239,7 @@ def test_an_environment_that_is_not_installed_has_no_python_and_no_twin(tmp_path
     assert {twin_of(group, tmp_path) for group in GROUPS} == {None}
 
 
-@pytest.mark.parametrize(
-    ("cores", "load", "expected"), [(2, 0.2, 3), (2, 2.0, 2), (2, 4.0, 1), (2, 40.0, 1), (8, 1.0, 4)]
-)
+@pytest.mark.parametrize(("cores", "load", "expected"), [(2, 0.2, 3), (2, 4.0, 2), (2, 40.0, 2), (8, 1.0, 4)])
 def test_the_number_of_workers_follows_the_cores_and_the_load(cores: int, load: float, expected: int) -> None:
     assert workers(Group("x", "", "", workers=4), cores, load) == expected
 
