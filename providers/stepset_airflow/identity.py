@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stepset_airflow.airflow_internals import loop_region_of, safe_label_value, try_cleared_at
+from stepset.safe_names import label_value, slug
+from stepset_airflow.airflow_internals import loop_region_of, try_cleared_at
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
@@ -73,12 +74,10 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
         values["map_index"] = str(index)
     if (region := loop_region_of(ti)) is not None:
         values |= {"region_id": region.id, "region_index": str(region.index)}
-    return {name: safe_label_value(value) for name, value in values.items()}
+    return {name: label_value(value) for name, value in values.items()}
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
-    from stepset.spec.names import slug
-
     return f"{slug(ti.task_id, 26)}-{digest[:10]}-{number}"
 
 
@@ -86,7 +85,7 @@ def _digest(ti: TaskInstance, *more: str) -> str:
     region = loop_region_of(ti)
     where = () if region is None else (region.id, str(region.index))
     identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index_of(ti)), *where, *more))
-    return hashlib.sha256(identity.encode()).hexdigest()
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def epoch(ti: TaskInstance, retries: int) -> int:

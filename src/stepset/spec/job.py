@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from stepset.safe_names import slug
 from stepset.spec.api_values import ApiMapping
 from stepset.spec.base import (
     AbsolutePath,
@@ -35,7 +36,7 @@ from stepset.spec.base import (
 )
 from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere
-from stepset.spec.names import jobset_name_budget, program_name, slug
+from stepset.spec.names import jobset_name_budget, program_name
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
 from stepset.spec.parts import CodeVolume, Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
