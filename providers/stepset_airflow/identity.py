@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stepset.safe_names import label_value, slug
 from stepset_airflow.airflow_internals import loop_region_of, try_cleared_at
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
     KubernetesPodOperator also sets these labels. There is no label for the try number, because several tries may use
     the same run.
     """
+    from stepset.safe_names import label_value
+
     values = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
     if (index := map_index_of(ti)) >= 0:
         values["map_index"] = str(index)
@@ -78,6 +79,8 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
+    from stepset.safe_names import slug
+
     return f"{slug(ti.task_id, 26)}-{digest[:10]}-{number}"
 
 
