@@ -200,7 +200,8 @@ class TrainingJob(JobModel):
     function: Program | None = Field(default=None, min_length=1)
     """The source text of a Python program. The decorators set this field."""
     args: TextList = Field(default_factory=list)
-    """The arguments of script, module or command."""
+    """The arguments of script, module or command. `$(NAME)` is replaced with the value of the variable NAME, and `$$`
+    with `$`."""
     code: Code | None = None
     """The directory with the job's code. The ranks start in this directory. A string is the path of a local directory.
     stepset copies the files of this directory to the pods. It omits some files, such as files that an ignore file
