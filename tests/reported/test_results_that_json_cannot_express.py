@@ -18,7 +18,11 @@ from stepset.cli.output.formats import as_json
 from stepset.functions.program import program_text
 from stepset.run_status import Phase
 from stepset.watch.bounded_json import without_nan
+from stepset.watch.cluster.change import Change
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.status import status_of
 from stepset.watch.present.sentences import NOT_FINITE
+from tests.watch.cluster.streams import seen, stream
 
 NAN_SCRIPT = """\
 import json, os
@@ -37,6 +41,16 @@ def test_any_result_is_json_without_nan(value: Any) -> None:
     found = without_nan(value)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert without_nan(found) is found, "nothing is left to replace, so no note is made"
+
+
+def test_a_result_of_a_run_on_a_cluster_is_null_with_a_note() -> None:
+    def diverges(change: Change) -> Change:
+        text = json.dumps(change.object).replace(r"\"loss\": 0.25", r"\"loss\": NaN")
+        return Change(change.verb, json.loads(text))
+
+    status = status_of(seen(map(diverges, stream("jobset_succeeds"))), Reports(), 0.0)
+    assert (status.phase, status.result) == (Phase.SUCCEEDED, {"loss": None, "world": "4"})
+    assert NOT_FINITE in status.notes
 
 
 def returned_by(source: str, tmp_path: Path) -> tuple[Any, str]:
