@@ -37,7 +37,9 @@ field name.
 
 A duration is a whole number of seconds, or a string such as `90s`, `30m`, `12h` or `1d12h`. Quantities have the format
 of Kubernetes, such as `500m`, `4` or `16Gi`. In values of `env`, in `command` and in `args`, Kubernetes replaces
-`$(NAME)` with the value of the variable NAME. In local runs, stepset makes the same replacement.
+`$(NAME)` with the value of the variable NAME, and `$$` with `$`. In local runs, stepset makes the same replacements. To
+pass a string that contains `$$`, such as a password, write `$$$$` for each `$$`. To pass the string `$(NAME)`, write
+`$$(NAME)`. `stepset explain` shows what the process gets.
 
 YAML and JSON read some strings as numbers, booleans or dates. These strings may need quotes in the job file:
 

@@ -375,13 +375,6 @@ def pod_of(manifest: Mapping[str, Any]) -> V1Pod:
     return PodGenerator.deserialize_model_dict(dict(manifest))
 
 
-def safe_label_value(text: str) -> str:
-    """Converts `text` to a valid label value. KubernetesPodOperator uses the same function (pod_generator.py)."""
-    from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
-
-    return make_safe_label_value(text)
-
-
 def set_connection_extras(hook: KubernetesHook, extras: Mapping[str, Any]) -> None:
     """Sets the extras of a hook's connection. After this call, the hook does not query Airflow for the extras.
 

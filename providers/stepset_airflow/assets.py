@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
 from stepset_airflow.task_state import set_forever
-from stepset_airflow.transferable import transferable
+from stepset_airflow.transferable import error_text, transferable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,13 +55,22 @@ def event_extra(status: RunStatus, checkpoint_dir: str | None) -> dict[str, Any]
     return transferable(extra)  # type: ignore[no-any-return]  # a mapping remains one
 
 
-def report_to_assets(context: Context, outlets: Sequence[Any], extra: Mapping[str, Any]) -> None:
-    """Adds `extra` to the event of each asset in `outlets`, and stores the checkpoint in the state of each asset."""
+def report_to_assets(
+    context: Context, outlets: Sequence[Any], extra: Mapping[str, Any], warn: Callable[[str], None]
+) -> None:
+    """Adds `extra` to the event of each asset in `outlets`, and stores the checkpoint in the state of each asset.
+
+    Calls `warn` for each asset that cannot be updated. The training has succeeded, so the task must not fail.
+    """
     for outlet in outlets:
-        if isinstance(outlet, Asset):
+        if not isinstance(outlet, Asset):
+            continue
+        try:
             context["outlet_events"][outlet].extra.update(extra)
             if CHECKPOINT in extra:
                 context["asset_state_store"][outlet].set(CHECKPOINT, extra[CHECKPOINT])
+        except Exception as error:  # noqa: BLE001 - a retry would repeat the training
+            warn(f"asset {outlet.name} cannot be updated with the result of the run: {error_text(error)}")
 
 
 def start_warm(context: Context, asset: Asset) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stepset_airflow.airflow_internals import loop_region_of, safe_label_value, try_cleared_at
+from stepset_airflow.airflow_internals import loop_region_of, try_cleared_at
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
@@ -68,16 +68,18 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
     KubernetesPodOperator also sets these labels. There is no label for the try number, because several tries may use
     the same run.
     """
+    from stepset.safe_names import label_value
+
     values = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
     if (index := map_index_of(ti)) >= 0:
         values["map_index"] = str(index)
     if (region := loop_region_of(ti)) is not None:
         values |= {"region_id": region.id, "region_index": str(region.index)}
-    return {name: safe_label_value(value) for name, value in values.items()}
+    return {name: label_value(value) for name, value in values.items()}
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:
-    from stepset.spec.names import slug
+    from stepset.safe_names import slug
 
     return f"{slug(ti.task_id, 26)}-{digest[:10]}-{number}"
 
@@ -86,7 +88,7 @@ def _digest(ti: TaskInstance, *more: str) -> str:
     region = loop_region_of(ti)
     where = () if region is None else (region.id, str(region.index))
     identity = "|".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index_of(ti)), *where, *more))
-    return hashlib.sha256(identity.encode()).hexdigest()
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def epoch(ti: TaskInstance, retries: int) -> int:

@@ -50,6 +50,11 @@ def transferable(value: Any) -> Any:
     return [transferable(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+def error_text(error: BaseException) -> str:
+    """Returns the type and the message of an exception, without the secrets that Airflow masks in logs."""
+    return str(masked(f"{type(error).__name__}: {error}"))
+
+
 def masked_result(status: RunStatus) -> RunStatus:
     """Returns a copy of `status`, in which `masked` has replaced the secrets in the result of the run."""
     return status if status.result is None else replace(status, result=masked(status.result))

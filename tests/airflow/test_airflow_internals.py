@@ -456,11 +456,6 @@ class TestKubernetesProvider:
         assert pod.spec.containers[0].image == "train:1"
         assert pod.spec.priority_class_name == "high"
 
-    def test_a_label_s_value_is_the_one_of_kubernetes_pod_operator(self) -> None:
-        assert airflow_internals.safe_label_value("digits") == "digits"
-        made = airflow_internals.safe_label_value("manual__2026-01-01T00:00:00+00:00")
-        assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", made)
-
     def test_a_hook_with_extras_does_not_query_its_connection(self) -> None:
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 

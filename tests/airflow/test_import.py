@@ -45,7 +45,16 @@ def test_a_dag_file_with_tasks_imports_the_job_s_model_but_nothing_else_of_the_c
     added = new_modules(dag_file, "from airflow.sdk import DAG")
     assert not {name.split(".")[0] for name in added} & {"kubernetes", "kubernetes_asyncio", "aiohttp", "typer"}
     core = {name for name in added if name.startswith("stepset.") and not name.startswith("stepset.spec")}
-    light = {"defaults", "errors", "exit_code", "printable", "regular_files", "surrogates", "unstructured"}
+    light = {
+        "defaults",
+        "errors",
+        "exit_code",
+        "printable",
+        "regular_files",
+        "safe_names",
+        "surrogates",
+        "unstructured",
+    }
     assert core == {f"stepset.{name}" for name in light}
     # The model needs pydantic, which airflow.sdk has imported.
     assert {name for name in added if name.split(".")[0] in {"pydantic", "yaml"}} <= {"pydantic.functional_serializers"}

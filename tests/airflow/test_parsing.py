@@ -102,7 +102,8 @@ class TestValues:
             ),
             (
                 {"exit_code_policy": {"UserErr": "fail"}},
-                "exit_code_policy: 'UserErr' is neither an exit code nor a kind of failure; did you mean 'UserError'?",
+                "exit_code_policy: 'UserErr' is neither an exit code, a signal nor a kind of failure; did you mean"
+                " 'UserError'?",
             ),
             ({"warm_start": "model"}, "warm_start: 'model' is not an asset; give one such as Asset('model')"),
             (

@@ -64,12 +64,8 @@ def fit(rate):
 
 
 @pytest.mark.parametrize("value", ["numpy.ones(1)", "numpy.longdouble(1)", "numpy.complex64(1)"])
-def test_other_values_of_numpy_are_errors_with_advice(value: str, tmp_path: Path) -> None:
+def test_other_values_of_numpy_are_no_arguments(value: str) -> None:
     numpy = pytest.importorskip("numpy")
-    source = f"def fit():\n    import numpy\n    return {value}\n"
-    done, result = run(program_text(source, "fit"), tmp_path, RANK="0")
-    assert (done.returncode, result) == (1, None)
-    assert "TypeError: fit returned a value that is not JSON" in done.stderr
     with pytest.raises(BadInputError, match=r"^args\[0\]: a value of type \w+ is not JSON"):
         program_text("def fit(x): ...\n", "fit", [eval(value, {"numpy": numpy})])
 
@@ -122,13 +118,6 @@ def test_a_function_that_returns_none_writes_no_result(tmp_path: Path) -> None:
 def test_annotations_are_not_evaluated(tmp_path: Path) -> None:
     source = "def fit(data: Elsewhere[int]) -> Nowhere:\n    return data\n"
     assert run(program_text(source, "fit", ["here"]), tmp_path)[1] == "here"
-
-
-@pytest.mark.parametrize("returned", ["object()", "{'loss': {1, 2}}"])
-def test_a_result_that_is_not_json_fails_the_rank_with_an_error(tmp_path: Path, returned: str) -> None:
-    done, result = run(program_text(f"def fit():\n    return {returned}\n", "fit"), tmp_path)
-    assert (done.returncode, result) == (1, None)
-    assert "TypeError: fit returned a value that is not JSON" in done.stderr
 
 
 @settings(max_examples=15, deadline=None)  # each example is a process

@@ -41,7 +41,8 @@ class TestARun:
 
     def test_has_a_note_if_the_result_contains_a_number_that_json_cannot_express(self, local: Local) -> None:
         write = "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"loss\": [%s]}')"
-        assert local.run(write % "NaN").notes == (NOT_FINITE,)
+        status = local.run(write % "NaN")
+        assert (status.notes, status.result) == ((NOT_FINITE,), {"loss": [None]})
         assert local.run(write % "0.5").notes == ()
 
     def test_has_the_result_of_rank_0(self, local: Local) -> None:

@@ -182,7 +182,7 @@ def _diverges() -> Callable[[], dict[str, float]]:
 def test_a_note_states_that_the_result_of_a_function_contains_nan(home: Path) -> None:
     status = stepset.run(_diverges(), framework="plain")
     assert status.notes == (NOT_FINITE,)
-    assert repr(status.result) == "{'loss': nan}"
+    assert repr(status.result) == "{'loss': None}"
     assert f"note: {NOT_FINITE}" in shown(status)[1]
 
 

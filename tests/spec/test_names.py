@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepset.errors import BadInputError
+from stepset.safe_names import slug
 from stepset.spec import parse_job
-from stepset.spec.names import DNS_1035, jobset_name_budget, slug
+from stepset.spec.names import DNS_1035, jobset_name_budget
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from stepset.spec.names import DNS_1035, jobset_name_budget, slug
         ({"script": "train.py"}, "train"),
         ({"script": "src/My_Train.v2.py"}, "my-train-v2"),
         ({"script": "3d_unet.py"}, "job-3d-unet"),
-        ({"script": "训练.py"}, "job"),
+        ({"script": "训练.py"}, "job-a29c0de1"),
         ({"module": "pkg.sub.fine_tune"}, "fine-tune"),
         ({"command": ["/opt/bin/Trainer", "--x"]}, "trainer"),
         ({"command": [3]}, "job-3"),

@@ -72,9 +72,9 @@ def test_a_pod_that_was_stopped_is_aftermath_although_one_of_its_ranks_had_succe
 
 def test_an_error_of_the_generated_program_has_no_frame_of_the_user(tmp_path: Path) -> None:
     script = tmp_path / "fit.py"
-    script.write_text(program_text("def fit():\n    return {1, 2}\n", "fit"))
+    script.write_text(program_text("def fit(x): ...\n", "fit"))
     environment = {**os.environ, "RANK": "0", "STEPSET_RESULT_FILE": str(tmp_path / "result")}
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=60)
     *_, error = lines = done.stderr.splitlines()
-    assert error.startswith("TypeError: fit returned a value that is not JSON")
+    assert error.startswith("TypeError: fit() missing 1 required positional argument")
     assert user_frame(error, lines) == ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from stepset.errors import BadInputError
-from stepset.spec.names import slug
+from stepset.safe_names import slug
 from stepset_kfp.authoring.component_notes import captured_notes, pod_notes
 from stepset_kfp.authoring.distributed_train import hint, prepare, with_job
 from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, inert_json

@@ -6,7 +6,6 @@ KFP stores the outputs of a step only if the step succeeds (kubeflow/pipelines#1
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -194,22 +193,31 @@ def result_text(status: RunStatus) -> str:
     """Returns the result of a run as a JSON mapping.
 
     A result that is not a mapping becomes the value of the key `value`. If the run has no result, the mapping is empty.
+    Outside of a step's pod, the text contains no null, because KFP's local runner fails if an output contains null
+    (kfp 2.17 kfp/compiler/pipeline_spec_builder.py, to_protobuf_value).
     """
     result = status.result
     if result is None:
         result = {}
-    return json.dumps(_for_kfp(result if isinstance(result, Mapping) else {"value": result}), allow_nan=False)
+    data = _for_kfp(result if isinstance(result, Mapping) else {"value": result})
+    return json.dumps(data if in_kfp_pod(os.environ) else _without_null(data), allow_nan=False)
+
+
+def _without_null(value: Any) -> Any:
+    """Returns JSON data without the keys whose value is null. In lists, null becomes an empty string."""
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items() if item is not None}
+    return ["" if item is None else _without_null(item) for item in value] if isinstance(value, list) else value
 
 
 def _for_kfp(value: Any) -> Any:
     """Returns `value` in a form that protobuf can parse.
 
-    Numbers that a finite double cannot represent become strings. Lone surrogates are escaped.
+    Integers that a double cannot represent become strings. Lone surrogates are escaped. The result contains neither NaN
+    nor infinity (`without_nan`).
     """
     if isinstance(value, str):
         return _writable(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return str(value)
     if isinstance(value, Mapping):

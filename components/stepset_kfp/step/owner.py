@@ -26,7 +26,7 @@ from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.errors import InfrastructureError
-from stepset.spec.names import slug
+from stepset.safe_names import slug
 
 RUN_ID = "pipeline/runid"
 NODE_NAME = "workflows.argoproj.io/node-name"

@@ -63,7 +63,7 @@ def train(given: Mapping[str, Any]) -> None:
         fail(str(error), int(error.exit_code))
     except OSError as error:
         file = error.filename or "a file of the step"
-        advice = "a step must be able to write to its temporary directory and to its output directories"
+        advice = "a step must be able to write to its temporary directory"
         fail(f"{file}: {error.strerror or error}; {advice}", int(InfrastructureError.exit_code))
 
 
@@ -74,23 +74,26 @@ def _train(component_inputs: Mapping[str, Any]) -> None:
         log = StepLog(ranks_to_log(given["log_ranks"]))
         log_lines(*(f"stepset: {note}" for note in inputs.notes))
         status = run(inputs, given, log)
-    write_text(given["run"], status.name)
-    write_report(given["report"].path, report_html(status, log.history))
+    write_output("run", given["run"], status.name)
+    write_output("report", given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     work_dir = inputs.base_dir if inputs.job.code is None else None
     log_lines(f"stepset: {write_model(given['model'], status, inputs.job, work_dir)}")
     if omitted := write_metrics(given["metrics"], status):
         log_lines(f"stepset: metrics: omitted because not finite, or because of a long name: {', '.join(omitted)}")
-    write_text(given["result"], result_text(status))
+    write_output("result", given["result"], result_text(status))
 
 
-def write_report(path: str, text: str) -> None:
-    """Writes the report. If the report cannot be written, the function logs the error, and the step continues."""
+def write_output(name: str, path: str, text: str) -> None:
+    """Writes an output of the step. If the output cannot be written, the function logs the error.
+
+    The step then continues, because the run has ended: a retry of the step would repeat a training that has succeeded.
+    """
     try:
         write_text(path, text)
     except OSError as error:
-        log_lines(f"stepset: report: not written: {error.strerror or error}")
+        log_lines(f"stepset: {name}: not written: {error.strerror or error}")
 
 
 def read(given: Mapping[str, Any], unpacked: Path) -> StepInputs:

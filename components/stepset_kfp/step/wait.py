@@ -15,10 +15,10 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sentences import phase_words
 from stepset_kfp.backend import backend_name
-from stepset_kfp.outputs.artifacts import result_text, write_text
+from stepset_kfp.outputs.artifacts import result_text
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.step.step_log import StepLog, log_lines
-from stepset_kfp.step.train import fail, write_report
+from stepset_kfp.step.train import fail, write_output
 
 _POLL_SECONDS = 2.0
 """The number of seconds between two searches for a run that does not exist yet."""
@@ -38,10 +38,10 @@ def wait(given: Mapping[str, Any]) -> None:
         status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
-    write_report(given["report"].path, report_html(status, log.history))
+    write_output("report", given["report"].path, report_html(status, log.history))
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
-    write_text(given["result"], result_text(status))
+    write_output("result", given["result"], result_text(status))
 
 
 def _backend(name: str, namespace: str | None) -> Backend:

@@ -92,9 +92,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         warm_start: an asset. The asset becomes an inlet of the task. The ranks receive the asset's latest checkpoint in
             the environment variable STEPSET_WARM_START. If no event of the asset contains a checkpoint, the checkpoint
             in the asset's state is used. If the asset has no checkpoint, the variable is not set.
-        exit_code_policy: a mapping. Each key is an exit code of the first failing rank, or a kind of failure. Each
-            value is `fail` (no further try), `retry` or `skip`. By default, the task fails without a further try if the
-            kind is Rejected or Cancelled. After every other failure, the task is retried up to `retries` times.
+        exit_code_policy: a mapping. Each key is an exit code of the first failing rank, its signal, or a kind of
+            failure. Each value is `fail` (no further try), `retry` or `skip`. By default, the task fails without a
+            further try if the kind is Rejected or Cancelled. After other failures, it is retried up to `retries` times.
         callbacks: dotted paths of functions that are called with the status, a mapping, after every change of the run.
         durable: whether a retry continues the run of an earlier try. A local run ends with its worker. A retry then
             starts a new run. If `checkpoint_dir` contains a checkpoint, the new run starts from this checkpoint.
@@ -397,4 +397,4 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
         """Adds the result of the run to the asset events of the outlets, from which other DAGs read the result."""
         self._status = status
-        report_to_assets(context, self.outlets, event_extra(status, self.checkpoint_dir))
+        report_to_assets(context, self.outlets, event_extra(status, self.checkpoint_dir), self.log.warning)

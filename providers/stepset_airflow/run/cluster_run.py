@@ -28,6 +28,7 @@ from stepset_airflow.run.orphan import NOT_IN_A_POD, orphan_stop
 from stepset_airflow.run.pod_mutation import mutate_pod
 from stepset_airflow.run.reattach import AttachedRun, Reattacher
 from stepset_airflow.run.run_record import RETRY, SUCCEEDED, RunRecord
+from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import Termination, timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
 from stepset_airflow.run.trigger_event import reported_status
@@ -341,9 +342,9 @@ class ClusterRun:
         ended = SUCCEEDED if succeeded else outcome_of(status.failure, self._task.exit_code_policy)
         stored = None if ended == RETRY else transferable(json.loads(verdict_text(status)))
         record = attached.record.with_end(ended, stored)
-        self.reattacher.save(record)
+        saved = self.reattacher.save_end(record, self._task.log.warning)
         self.page(record).on_status(status)
-        if attached.workload is not None:
+        if attached.workload is not None and saved:
             self._clean_up(record, attached.workload)
         return self._outcome(status, ended)
 
@@ -376,8 +377,7 @@ class ClusterRun:
             if self._page is not None:
                 self._page.store_try(self._context["task_state_store"])
             raise self._task.failure(status, ended)
-        self._task.report_to_assets(self._context, status)
-        return transferable(status.result)
+        return task_result(self._task, self._context, status)
 
     def lost_status(self, record: RunRecord) -> RunStatus:
         """Returns the status of a run whose workload no longer exists. The outcome of such a run is unknown."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from stepset_airflow.run.exit_policy_keys import code_of, parse_key
+
 if TYPE_CHECKING:
     from stepset.run_status import Failure
 
@@ -17,26 +19,24 @@ _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
     """Raises ValueError unless `policy` is a valid mapping.
 
-    The keys are exit codes and kinds of failures. The values are `fail`, `retry` and `skip`.
+    The keys are exit codes, signals and kinds of failures (`parse_key`). The values are `fail`, `retry` and `skip`.
     """
     if policy is not None and not isinstance(policy, Mapping):
         raise ValueError(f"exit_code_policy: {policy!r} is not a mapping; give one such as {{42: 'skip'}}")
+    meanings: dict[int | str, tuple[object, str]] = {}
     for key, outcome in (policy or {}).items():
         if outcome not in OUTCOMES:
             raise ValueError(f"exit_code_policy: {key!r}: {outcome!r} is not known; use fail, retry or skip")
-        if not str(key).isdecimal():
-            _check_kind(key)
-
-
-def _check_kind(name: object) -> None:
-    """Raises ValueError unless `name` is a kind of failure."""
-    from stepset.run_status import FailureKind
-    from stepset.spec.base import nearest
-
-    kinds = [kind.value for kind in FailureKind]
-    if name not in kinds:
-        hint = nearest(str(name), kinds)
-        raise ValueError(f"exit_code_policy: {name!r} is neither an exit code nor a kind of failure; {hint}")
+        try:
+            meaning = parse_key(key)
+        except ValueError as error:
+            raise ValueError(f"exit_code_policy: {error}") from error
+        other, given = meanings.setdefault(meaning, (key, outcome))
+        if given != outcome:
+            raise ValueError(
+                f"exit_code_policy: {other!r} and {key!r} mean the same, but map to {given} and {outcome};"
+                " leave one out"
+            )
 
 
 def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:
@@ -44,8 +44,8 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
 
     Args:
         failure: the failure of the run. None if the run was lost.
-        policy: a mapping from exit codes of the first failing rank, or from kinds of failures, to outcomes. An entry
-            for the exit code takes precedence over an entry for the kind.
+        policy: a mapping from exit codes or signals of the first failing rank, or from kinds of failures, to outcomes.
+            An entry for the exit code or the signal takes precedence over an entry for the kind.
 
     Returns:
         `fail` (no further try), `retry` (another try if the number of retries permits it) or `skip`. If `policy` has no
@@ -53,18 +53,21 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
     """
     if failure is None:
         return "retry"
-    given = {str(key): value for key, value in (policy or {}).items()}
-    by_code = given.get(str(failure.exit_code)) if failure.exit_code is not None else None
-    kind = failure.kind.value
-    return by_code or given.get(kind) or _FINAL_KINDS.get(kind, "retry")
+    given = {parse_key(key): value for key, value in (policy or {}).items()}
+    code, kind = code_of(failure), failure.kind.value
+    return (given.get(code) if code is not None else None) or given.get(kind) or _FINAL_KINDS.get(kind, "retry")
 
 
 def skip_reason(failure: Failure | None, policy: Mapping[int | str, str] | None) -> str:
     """Returns a sentence that states which entry of `exit_code_policy` causes the task to be skipped."""
-    given = {str(key): value for key, value in (policy or {}).items()}
+    from stepset.watch.diagnose import signal_name
+
     assert failure is not None  # for a lost run, `failure` is None, and the outcome is `retry`
-    by_code = failure.exit_code is not None and str(failure.exit_code) in given
-    what = f"exit code {failure.exit_code}" if by_code else failure.kind.value
+    code = code_of(failure)
+    if code is None or code not in map(parse_key, policy or {}):
+        what = failure.kind.value
+    else:
+        what = f"exit code {code}" if failure.signal is None else signal_name(failure.signal)
     return f"the task is skipped, because exit_code_policy maps {what} to skip"
 
 

@@ -13,9 +13,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from stepset_airflow.identity import attempt, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.run.exit_policy import outcome_of
+from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
-from stepset_airflow.transferable import masked_result, transferable
+from stepset_airflow.transferable import masked_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,8 +89,7 @@ class LocalRun:
         if status.phase is not Phase.SUCCEEDED:
             page.store_try(store)
             raise task.failure(status, outcome_of(status.failure, task.exit_code_policy))
-        task.report_to_assets(self._context, status)
-        return transferable(status.result)
+        return task_result(task, self._context, status)
 
     def stop(self, reason: str = "") -> None:
         """Stops the run if the run was started. Each rank receives SIGTERM, and later SIGKILL.

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.identity import TaskInstance, cluster_name, epoch, owner_of
 from stepset_airflow.page.past_tries import failure_of
-from stepset_airflow.run.run_record import KEY, Finished, Reattach, RunRecord, StartNew, next_step
+from stepset_airflow.run.run_record import KEY, SUCCEEDED, Finished, Reattach, RunRecord, StartNew, next_step
 from stepset_airflow.run.try_reason import try_reason
 from stepset_airflow.task_state import TaskStateStore, set_forever
+from stepset_airflow.transferable import error_text
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunRequest
@@ -144,6 +145,21 @@ class Reattacher:
     def save(self, record: RunRecord) -> None:
         """Stores a record until the task instance is deleted."""
         set_forever(self.store, KEY, record.to_dict())
+
+    def save_end(self, record: RunRecord, warn: Callable[[str], None]) -> bool:
+        """Stores the record of a completed run. Returns whether Airflow has stored the record.
+
+        If the run has succeeded, the method calls `warn` instead of raising an exception, so that the task succeeds,
+        too. The caller must then keep the objects of the run, because only they show another try of the task the end.
+        """
+        try:
+            self.save(record)
+        except Exception as error:
+            if record.ended != SUCCEEDED:
+                raise
+            warn(f"the end of run {record.name} cannot be stored: {error_text(error)}")
+            return False
+        return True
 
     def _create(self, record: RunRecord) -> AttachedRun:
         from stepset.errors import BadInputError

@@ -2,6 +2,8 @@
 
 stepset_airflow adds labels with the IDs of the DAG and the task to its runs. Names of runs and jobs cannot contain a
 dot, so the name DAG.TASK is unambiguous. Contains only pure functions.
+
+A label contains the ID itself only if the ID is the value of a label (`label_value`). Users may give either of the two.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from stepset.safe_names import label_value
+
 _DAG, _TASK, _INDEX = "dag_id", "task_id", "map_index"
 _MAPPED = re.compile(r"(?P<task>.*)\[(?P<index>[0-9]{1,9})\]", re.DOTALL)
-_VALUE = re.compile(r"[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
-"""The pattern of a label value that is not empty."""
 
 
 def task_of(labels: Mapping[str, str]) -> str:
@@ -33,9 +35,7 @@ def is_of_task(labels: Mapping[str, str], name: str) -> bool:
     >>> is_of_task({"dag_id": "nightly", "task_id": "fit", "map_index": "3"}, "nightly.fit")
     True
     """
-    task = task_of(labels)
-    mapped = _MAPPED.fullmatch(task)
-    return bool(task) and name in (task, mapped["task"] if mapped else task)
+    return any(wanted.items() <= labels.items() for wanted in _labels_of(name))
 
 
 def task_selectors(name: str) -> list[str]:
@@ -48,10 +48,16 @@ def task_selectors(name: str) -> list[str]:
     ['dag_id=nightly,task_id=sweep.fit', 'dag_id=nightly.sweep,task_id=fit']
     >>> task_selectors("nightly.fit[3]")
     ['dag_id=nightly,task_id=fit,map_index=3']
+    >>> task_selectors("训练.fit")
+    ['dag_id=d8b16075c,task_id=fit']
     """
+    return [",".join(f"{key}={value}" for key, value in labels.items()) for labels in _labels_of(name)]
+
+
+def _labels_of(name: str) -> list[dict[str, str]]:
+    """Returns the labels of the runs of the task `name`, for each way to divide the name into a DAG and a task."""
     mapped = _MAPPED.fullmatch(name)
-    index = f",{_INDEX}={mapped['index']}" if mapped else ""
+    index = {_INDEX: mapped["index"]} if mapped else {}
     parts = (mapped["task"] if mapped else name).split(".")
     pairs = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts))]
-    valid = [(dag, task) for dag, task in pairs if _VALUE.fullmatch(dag) and _VALUE.fullmatch(task)]
-    return [f"{_DAG}={dag},{_TASK}={task}{index}" for dag, task in valid]
+    return [{_DAG: label_value(dag), _TASK: label_value(task), **index} for dag, task in pairs if dag and task]

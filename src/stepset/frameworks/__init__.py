@@ -12,6 +12,7 @@ from stepset.frameworks import deepspeed, jax, mlx, mpi, plain, torch, torchtune
 from stepset.frameworks.common import uses_agent
 from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
 from stepset.frameworks.rank_starters import notes_on_ranks
+from stepset.plan.dollar_notes import dollar_notes
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MLX, MPI
@@ -36,7 +37,7 @@ def make_plan(job: TrainingJob) -> LaunchPlan:
     plan = _planned(job)
     if problems := check_launcher_flags(job, plan):
         raise BadInputError(*problems)
-    notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan)]
+    notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan), *dollar_notes(job)]
     if not uses_agent(job):
         notes = [*notes, _without_agent(job)]
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan

@@ -2,6 +2,9 @@
 
 `@task.distributed_train` uses this module. The program contains the arguments as JSON, and returns the result as JSON.
 Because the program does not use pickle, the pipeline and the image can have different versions of Python.
+
+A return value that is not JSON does not fail the rank, because the training has succeeded. The program writes NaN for
+each part that JSON cannot express, and prints a note. The backends replace NaN by null (`without_nan`).
 """
 
 from __future__ import annotations
@@ -48,18 +51,59 @@ def _stepset_main() -> None:
     if returned is None or rank != "0" or not path:
         return
 
-    def scalar(value):
-        if getattr(value, "ndim", None) == 0 and isinstance(number := value.item(), (bool, int, float, str)):
-            return number  # of numpy or torch
-        raise TypeError("Object of type " + type(value).__name__ + " is not JSON serializable")
-
     try:
-        result = json.dumps(returned, default=scalar)
-    except (TypeError, ValueError) as error:
-        advice = "return text, numbers, lists and dicts of them, for example x.tolist() for an array x"
-        raise TypeError("{name} returned a value that is not JSON: " + str(error) + "; " + advice) from None
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(result)
+        result = json.dumps(_stepset_json(returned, "{name}()", ()))
+    except Exception as error:  # such as a tensor of a device that is lost
+        _stepset_note(f"{name}() returned a value that cannot be converted to JSON: {{error!r}}; the result is null")
+        result = "NaN"
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(result)
+    except OSError as error:
+        _stepset_note(f"the result of {name}() cannot be stored: {{error}}")
+
+
+def _stepset_json(value, place, outer):
+    """Returns a value as JSON data, with NaN for each part that JSON cannot express. stepset replaces NaN by null."""
+    import os
+
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if id(value) in outer or len(outer) > 50:
+        _stepset_note(f"{{place}} contains itself, or has too many levels; the result contains null instead")
+        return float("nan")
+    outer = (*outer, id(value))
+    if hasattr(value, "keys") and hasattr(value, "items"):
+        return {{
+            key if isinstance(key, str) else str(key): _stepset_json(each, f"{{place}}[{{key!r}}]", outer)
+            for key, each in value.items()
+        }}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_stepset_json(each, f"{{place}}[{{index}}]", outer) for index, each in enumerate(value)]
+    if hasattr(value, "tolist"):  # arrays and scalars of numpy, torch and jax
+        plain = value.tolist()
+        if type(plain) is not type(value):
+            return _stepset_json(plain, place, outer)
+        if hasattr(value, "is_integer"):  # numpy.longdouble
+            return float(value)
+    _stepset_note(
+        f"{{place}} is of type {{type(value).__name__}}, which JSON cannot express; the result contains null instead."
+        " Return text, numbers, lists and dicts of them, or save the object and return its path"
+    )
+    return float("nan")
+
+
+def _stepset_note(text):
+    import sys
+
+    print("stepset: note: " + text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepset.run_status import RunStatus
-from stepset.spec.names import slug
+from stepset.safe_names import slug
 
 
 def logs_call(status: RunStatus, *, of_failed_rank: bool = True) -> str:

@@ -18,7 +18,7 @@ from stepset.functions.module import module_program, source_with_modules
 from stepset.functions.program import program_text
 from stepset.functions.source import check_kind, checked_source, place_of
 from stepset.job_source.module_files import packed_code, packed_directory, packed_imports, packed_module
-from stepset.spec.names import slug
+from stepset.safe_names import slug
 
 _ENTRIES = ("script", "module", "command", "function")
 

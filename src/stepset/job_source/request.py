@@ -33,13 +33,13 @@ from stepset.job_source.function_job import arguments_of, function_fields
 from stepset.job_source.merged import merged
 from stepset.job_source.origin import check_origin
 from stepset.job_source.unshipped import unshipped_notes
+from stepset.safe_names import slug
 from stepset.sources import absolute, read_sources
 from stepset.spec import TrainingJob, parse_job
 from stepset.spec.base import nearest
 from stepset.spec.job import PARTS
 from stepset.spec.load import read_job_file
 from stepset.spec.misplaced import hint_elsewhere
-from stepset.spec.names import slug
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path | Callable[..., Any]
 

@@ -32,7 +32,7 @@ class EnvText(JobModel):
     """A variable with a plain value. The value may contain references `$(NAME)` to other variables."""
 
     value: Annotated[str, BeforeValidator(as_text)]
-    """The value of the variable."""
+    """The value of the variable. `$$` in the value is replaced with `$`. To pass `$$`, write `$$$$`."""
     override: Switch = False
     """Whether to replace a variable that stepset sets."""
 

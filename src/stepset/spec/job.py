@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from stepset.safe_names import slug
 from stepset.spec.api_values import ApiMapping
 from stepset.spec.base import (
     AbsolutePath,
@@ -35,7 +36,7 @@ from stepset.spec.base import (
 )
 from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere
-from stepset.spec.names import jobset_name_budget, program_name, slug
+from stepset.spec.names import jobset_name_budget, program_name
 from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
 from stepset.spec.parts import CodeVolume, Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
@@ -199,7 +200,8 @@ class TrainingJob(JobModel):
     function: Program | None = Field(default=None, min_length=1)
     """The source text of a Python program. The decorators set this field."""
     args: TextList = Field(default_factory=list)
-    """The arguments of script, module or command."""
+    """The arguments of script, module or command. `$(NAME)` is replaced with the value of the variable NAME, and `$$`
+    with `$`."""
     code: Code | None = None
     """The directory with the job's code. The ranks start in this directory. A string is the path of a local directory.
     stepset copies the files of this directory to the pods. It omits some files, such as files that an ignore file

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
 
+from stepset.safe_names import LABEL_LIMIT, slug
+
 DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
-LABEL_LIMIT = 63
 _VALUED_OPTIONS = ("-X", "-W", "--check-hash-based-pycs")
 """The options of Python whose value is the next word."""
 _LAST_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvVx]*(?P<option>[cm])(?P<value>.*)", re.DOTALL)
@@ -91,15 +92,3 @@ def _module_name(module: str, rest: Sequence[str]) -> str:
             if word.endswith(".py") and not word.startswith("-"):
                 return PurePosixPath(word).stem
     return module.rsplit(".", 1)[-1]
-
-
-def slug(text: str, limit: int = 40) -> str:
-    """Converts a string to a DNS-1035 label of at most `limit` characters. The result is never empty.
-
-    >>> slug("My Train.py"), slug("3d_unet"), slug("_")
-    ('my-train-py', 'job-3d-unet', 'job')
-    """
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not words[:1].isalpha():
-        words = f"job-{words}".rstrip("-")
-    return words[:limit].rstrip("-")

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepset.safe_names import LABEL_LIMIT
 from stepset.spec.job import ENTRIES, TrainingJob
-from stepset.spec.names import DNS_1035, LABEL_LIMIT
+from stepset.spec.names import DNS_1035
 from stepset.spec.options import KINDS
 
 Schema = dict[str, Any]

@@ -6,13 +6,12 @@ the output for one account does not change the permissions of other accounts. de
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.errors import BadInputError
+from stepset.safe_names import label_value, path_segment
 from stepset.targets.request import check_target
 
 Backend = Literal["airflow", "kfp", "cli"]
@@ -22,10 +21,7 @@ ORPHAN_ACCOUNT = "stepset-orphan"
 """The service account of the pods that watch the owners of runs (docs/design/orphans.md)."""
 _RBAC = "rbac.authorization.k8s.io"
 _KUEUE, _VISIBILITY = "kueue.x-k8s.io", "visibility.kueue.x-k8s.io"
-_UNSAFE = re.compile(r"[/%:\x00-\x1f\x7f]")
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _ACCOUNT_LABELS = {"ServiceAccount": "service-account", "User": "user", "Group": "group"}
-_LONGEST = 150
 _MAKE = ("create", "get", "patch", "delete")
 _FOLLOW = ("get", "list", "watch")
 _RUN = (*_FOLLOW, "create", "patch", "delete")
@@ -75,10 +71,10 @@ class Account:
         >>> Account("trainer", "ci").label("ml")
         {'stepset.dev/service-account': 'ci.trainer'}
         >>> Account("jane@example.com", kind="User").label("ml")
-        {'stepset.dev/user': 'jane_example.com-8c87b489ce'}
+        {'stepset.dev/user': 'janeexample.com-9e26471d3'}
         """
         name = f"{self.namespace or namespace}.{self.name}" if self.kind == "ServiceAccount" else self.name
-        return {f"stepset.dev/{_ACCOUNT_LABELS[self.kind]}": _label_value(name)}
+        return {f"stepset.dev/{_ACCOUNT_LABELS[self.kind]}": label_value(name)}
 
 
 # The default accounts of each backend. For Airflow, these are the accounts of the workers and of the triggerer in
@@ -299,33 +295,13 @@ def _binding(role: str, account: Account, namespace: str, meta: Mapping[str, Any
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",
         "metadata": {
-            "name": ":".join(filter(None, (role, owner, _path_segment(account.name)))),
+            "name": ":".join(filter(None, (role, owner, path_segment(account.name)))),
             **meta,
             "labels": {**meta["labels"], **account.label(namespace)},
         },
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": role},
         "subjects": [subject],
     }
-
-
-def _path_segment(name: str) -> str:
-    """Converts the name of an account to a part of a RoleBinding's name.
-
-    Names of users can contain any character. Characters that are not allowed in the name of a RoleBinding are replaced,
-    and a hash of the name is appended. Colons are also replaced, because they separate the parts of the RoleBinding's
-    name. Otherwise, the user `airflow:worker` and the service account `worker` in the namespace `airflow` would have
-    the same RoleBinding.
-    """
-    safe = _UNSAFE.sub("_", name)
-    return name if safe == name else f"{safe[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
-
-
-def _label_value(name: str) -> str:
-    """Returns a name as the value of a label. If characters are replaced, appends a hash of the name."""
-    if _LABEL_VALUE.fullmatch(name):
-        return name
-    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:50].strip("_.-")
-    return "-".join(filter(None, (safe, hashlib.sha256(name.encode()).hexdigest()[:10])))
 
 
 def _known(what: str, given: str, known: Mapping[str, Any] | Sequence[str]) -> None:

@@ -62,10 +62,20 @@ def finite(value: Any) -> float | None:
     return value if number and -_LARGEST < value < _LARGEST and math.isfinite(value) else None
 
 
-def all_finite(value: Any) -> bool:
-    """Returns whether the numbers in parsed JSON are finite. Python also reads and writes NaN and Infinity.
+def without_nan(value: Any) -> Any:
+    """Returns plain data with None instead of NaN and infinity, which JSON cannot express (RFC 8259, section 6).
 
-    >>> all_finite({"loss": [0.5, float("nan")]}), all_finite({"loss": 0.5})
-    (False, True)
+    Python's JSON module reads and writes NaN and infinity. If the data contains neither, returns `value` itself.
+
+    >>> without_nan({"loss": [0.5, float("nan")]})
+    {'loss': [0.5, None]}
     """
-    return math.isfinite(value) if isinstance(value, float) else all(map(all_finite, _inside(value)))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        found = {key: without_nan(each) for key, each in value.items()}
+        return found if any(found[key] is not each for key, each in value.items()) else value
+    if isinstance(value, (list, tuple)):
+        items = [without_nan(each) for each in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value

@@ -28,7 +28,7 @@ from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.spec.quantity import format_duration
 from stepset.watch.advice import ADVICE
-from stepset.watch.bounded_json import all_finite
+from stepset.watch.bounded_json import without_nan
 from stepset.watch.diagnose import diagnose
 from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
 
@@ -187,8 +187,9 @@ class Supervisor:
 
     def _finish(self, failure: Failure | None) -> None:
         self._journal.attempt_over(failure)
-        result = None if failure else self._journal.result
-        found = self._refused_ports if all_finite(result) else [*self._refused_ports, NOT_FINITE]
+        reported = None if failure else self._journal.result
+        result = without_nan(reported)
+        found = self._refused_ports if result is reported else [*self._refused_ports, NOT_FINITE]
         self._journal.set(
             phase=Phase.FAILED if failure else Phase.SUCCEEDED,
             reason="",

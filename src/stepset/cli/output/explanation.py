@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from stepset.cli.output.world import world_in_words
-from stepset.plan.explain import ExplainRow, explain_plan
+from stepset.plan.explain import ExplainRow, explain_command, explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
 from stepset.sources.requirements import Requirements
@@ -115,7 +115,7 @@ def explanation(job: TrainingJob, plan: LaunchPlan, required: Requirements) -> E
                 "pods": group.count,
                 "in_world": group.in_world,
                 "image": group.image,
-                "command": [resolve(word, names) for word in (*group.command, *group.args)],
+                "command": explain_command(group, names),
                 "command_rule": group.command_rule,
                 "serves_ssh": group.serves_ssh,
                 "start_after": [{"group": s.group, "condition": s.condition} for s in group.start_after],

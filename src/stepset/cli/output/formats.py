@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.printable import printable_json
+from stepset.watch.bounded_json import without_nan
 
 
 def check_format(given: str, *known: str) -> None:
@@ -24,16 +24,8 @@ def as_json(data: Any, *, indent: int | None = 2) -> str:
     If `indent` is None, the JSON has no line breaks except the last one.
     """
     separators = (",", ":") if indent is None else None
-    text = json.dumps(_finite(data), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(without_nan(data), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
     return printable_json(text) + "\n"
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def as_yaml(data: Mapping[str, Any]) -> str:

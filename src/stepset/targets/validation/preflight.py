@@ -10,8 +10,9 @@ from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.plan.model import NODE, LaunchPlan
+from stepset.safe_names import LABEL_LIMIT
 from stepset.spec.job import TrainingJob
-from stepset.spec.names import DNS_1035, LABEL_LIMIT, jobset_name_budget
+from stepset.spec.names import DNS_1035, jobset_name_budget
 from stepset.spec.template import node_container
 from stepset.targets import gang
 from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from stepset.safe_names import LABEL_LIMIT
 from stepset.targets.validation.reserved_keys import is_reserved
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
 
 
@@ -33,7 +33,7 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
     for key, value in labels.items():
         if not is_label_key(key):
             yield (
-                f"{field}: {key!r} is not a label key; use letters, digits, '-', '_' and '.', at most {_LABEL_LIMIT}"
+                f"{field}: {key!r} is not a label key; use letters, digits, '-', '_' and '.', at most {LABEL_LIMIT}"
                 " characters, after an optional prefix such as example.com/"
             )
             continue
@@ -42,7 +42,7 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
         if values and not is_label_value(value):
             yield (
                 f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"
-                f" {_LABEL_LIMIT} characters"
+                f" {LABEL_LIMIT} characters"
             )
 
 
@@ -56,12 +56,12 @@ def is_label_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _SUBDOMAIN_LIMIT):
         return False
-    return len(name) <= _LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(name))
+    return len(name) <= LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(name))
 
 
 def is_label_value(value: str) -> bool:
     """Returns whether a label, a taint or a node selector may have this value."""
-    return not value or (len(value) <= _LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(value)))
+    return not value or (len(value) <= LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(value)))
 
 
 def _short(text: str) -> str:

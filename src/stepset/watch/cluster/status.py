@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepset.run_status import Phase, RunStatus
-from stepset.watch.bounded_json import all_finite
+from stepset.watch.bounded_json import without_nan
 from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
 from stepset.watch.cluster.follow_policy import PODS_DELETED_WITHIN, TERMINATING
 from stepset.watch.cluster.objects import RunObjects
@@ -75,8 +75,9 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         return stored
     failure = result = None
     if end.phase is Phase.SUCCEEDED:
-        result = _result(workload, pods, reports)
-        if not all_finite(result):
+        reported = _result(workload, pods, reports)
+        result = without_nan(reported)
+        if result is not reported:
             status = status.with_(notes=(*status.notes, NOT_FINITE))
         ranks_alone = reports.alone(pod.uid for pod in pods if pod.succeeded)
         if ranks_alone > 1 and ranks_alone == workload.world_size:

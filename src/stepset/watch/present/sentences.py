@@ -331,8 +331,8 @@ def alone_sentence(ranks: int) -> str:
     )
 
 
-NOT_FINITE = "the result contains NaN or infinity, which JSON cannot express; JSON output contains null instead"
-"""The note about a run whose result contains such a number."""
+NOT_FINITE = "the result contains null instead of values that JSON cannot express, such as NaN or infinity"
+"""The note about a run whose rank 0 reported such a value."""
 
 
 def resume_sentence(checkpoint: str, written: float, created: float) -> str:
