@@ -14,9 +14,9 @@ import pytest
 from stepset.errors import BadInputError
 from stepset.spec import parse_job
 from stepset_airflow.run.job_fields import job_of
-from tests.airflow.conftest import RunDag, WriteDag, airflow_db, run_dag, stepset_home, write_dag
+from tests.airflow.conftest import RunDag, WriteDag, _remove_home, airflow_db, run_dag, stepset_home, write_dag
 
-__all__ = ["airflow_db", "run_dag", "stepset_home", "write_dag"]
+__all__ = ["_remove_home", "airflow_db", "run_dag", "stepset_home", "write_dag"]
 
 REMEDY = (
     "was rendered as text; give the result of the task itself (an XComArg), such as {0}=prepare() or"

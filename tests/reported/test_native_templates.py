@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import RunDag, WriteDag, airflow_db, run_dag, stepset_home, write_dag
+from tests.airflow.conftest import RunDag, WriteDag, _remove_home, airflow_db, run_dag, stepset_home, write_dag
 
-__all__ = ["airflow_db", "run_dag", "stepset_home", "write_dag"]
+__all__ = ["_remove_home", "airflow_db", "run_dag", "stepset_home", "write_dag"]
 
 pytestmark = pytest.mark.airflow
 

@@ -20,10 +20,10 @@ import stepset
 from stepset.errors import BadInputError
 from stepset.functions.definition import source_of
 from stepset.functions.source import checked_source
-from tests.airflow.conftest import RunDag, WriteDag, airflow_db, run_dag, stepset_home, write_dag
+from tests.airflow.conftest import RunDag, WriteDag, _remove_home, airflow_db, run_dag, stepset_home, write_dag
 from tests.notebook.conftest import home
 
-__all__ = ["airflow_db", "home", "run_dag", "stepset_home", "write_dag"]
+__all__ = ["_remove_home", "airflow_db", "home", "run_dag", "stepset_home", "write_dag"]
 
 FUNCTIONS = {
     "text at column 0": '''
