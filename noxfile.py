@@ -134,8 +134,8 @@ GROUPS = (
         "Processes on this machine: the agent and the local backend",
         "local and not frameworks and not airflow and not cluster and not smoke",
         tier="gate",
-        paths="tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs tests/security"
-        " tests/tools",
+        paths="tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs tests/reported"
+        " tests/security tests/tools",
         workers=3,
     ),
     Group(
@@ -143,7 +143,7 @@ GROUPS = (
         "Airflow",
         "airflow and not cluster and not smoke",
         tier="gate",
-        paths="tests/airflow tests/first_hour/test_dag_author.py",
+        paths="tests/airflow tests/first_hour/test_dag_author.py tests/reported",
         workers=3,
     ),
     Group(
@@ -160,7 +160,7 @@ GROUPS = (
         "Kubeflow Pipelines",
         "kfp and not cluster and not smoke",
         tier="gate",
-        paths="tests/kfp tests/first_hour/test_kfp_author.py",
+        paths="tests/kfp tests/first_hour/test_kfp_author.py tests/reported",
         environment="kfp",
         workers=3,
     ),
@@ -217,7 +217,7 @@ GROUPS = (
         "cluster",
         "On a real cluster",
         "cluster and not disruptive and not stack and not gate",
-        paths="tests/airflow/cluster tests/cluster tests/odd_jobs tests/security/cluster"
+        paths="tests/airflow/cluster tests/cluster tests/odd_jobs tests/reported tests/security/cluster"
         " tests/targets/test_on_cluster.py",
         ignored=_LOGS,
         cluster=True,

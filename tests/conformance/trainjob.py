@@ -29,6 +29,8 @@ def job_of(row: Row) -> dict[str, Any]:
         "roles": _roles(runtime),
         **_resources(given, runtime),
     }
+    if kind == "xgboost":
+        job["agent"] = True  # the reference starts one process per pod, and counts several workers
     if subdomain := ((runtime.get("jobSetSpec") or {}).get("network") or {}).get("subdomain"):
         job["network"] = {"subdomain": subdomain}
     return job

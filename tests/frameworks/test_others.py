@@ -134,16 +134,10 @@ def test_xgboost_counts_cpus_only_if_requested() -> None:
     )
 
 
-def test_without_the_agent_the_jobs_own_command_starts_a_nodes_workers() -> None:
-    plan = Plan("xgboost", num_nodes=2, resources_per_node={"gpus": 4}, command=["bash", "run.sh"])
-    assert (plan.env()["DMLC_TASK_ID"], plan.env()["DMLC_NUM_WORKER"]) == ("<pod index>", "8")
-    assert plan.plan.group("node").agent is None
-    assert {"LOCAL_RANK", "CUDA_VISIBLE_DEVICES"}.isdisjoint(plan.env()), "the command knows its workers"
-    assert plan.plan.notes[0] == "command: must start the 4 workers of each node itself, because the agent is off"
-
-
-@pytest.mark.parametrize("entry", [{"script": "train.py"}, {"module": "pkg.train"}, {"function": "pass"}])
-def test_several_workers_of_a_script_need_the_agent(entry: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "entry", [{"script": "train.py"}, {"module": "pkg.train"}, {"function": "pass"}, {"command": ["bash", "run.sh"]}]
+)
+def test_several_workers_need_the_agent(entry: dict[str, str]) -> None:
     with pytest.raises(BadInputError, match=r"^agent: only stepset's agent can start 2 processes per node; leave"):
         Plan("xgboost", resources_per_node={"gpus": 2}, agent=False, **entry)
     alone = Plan("xgboost", num_nodes=2, agent=False, **entry)
@@ -195,11 +189,9 @@ def test_a_secret_cannot_name_the_devices_of_a_pod() -> None:
         Plan("xgboost", procs_per_node=2, env={"CUDA_VISIBLE_DEVICES": {"secret": "a", "key": "b"}})
 
 
-@pytest.mark.parametrize(("agent", "notes"), [(True, 0), (False, 3)])
-def test_a_note_about_mig_devices_is_for_workers_without_the_agent(agent: bool, notes: int) -> None:
-    """The other notes are about the agent and the workers that it does not start."""
-    plan = Plan("xgboost", resources_per_node={"nvidia.com/mig-1g.5gb": 2}, command=["python", "a.py"], agent=agent)
-    assert len(plan.plan.notes) == notes
+def test_the_agent_selects_a_mig_device_for_each_worker() -> None:
+    plan = Plan("xgboost", resources_per_node={"nvidia.com/mig-1g.5gb": 2}, command=["python", "a.py"])
+    assert plan.plan.notes == ()
 
 
 # --- plain -----------------------------------------------------------------------------------------------------------

@@ -134,9 +134,20 @@ UNUSUAL: list[tuple[dict[str, Any], int]] = [
 UNKNOWN: list[dict[str, Any]] = [
     {"resources_per_node": {"aws.amazon.com/neuron": 16}},
     {"resources_per_node": {"nvidia.com/mig-1g.5gb": 1, "nvidia.com/mig-2g.10gb": 1}},
-    {"resources_per_node": {"nvidia.com/gpu": "0.5"}},
     {"pod_template": {"spec": CLAIM}},
 ]
+INVALID: list[tuple[dict[str, Any], str]] = [
+    (
+        {"resources_per_node": {"nvidia.com/gpu": "0.5"}},
+        "resources_per_node: nvidia.com/gpu: 0.5 is not a whole number",
+    ),
+    ({"resources_per_node": {"gpus": 0.5}}, "resources_per_node: nvidia.com/gpu: 0.5 is not a whole number"),
+    (
+        {"annotations": {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "x"}},
+        "annotations: annotation gpu-fraction-num-devices: 'x' is not a number of devices",
+    ),
+]
+"""Jobs with an invalid request for devices, and the start of the error."""
 
 
 @pytest.mark.parametrize("framework", COUNTING)
@@ -153,6 +164,17 @@ def test_an_unknown_number_of_processes_is_an_error(framework: Any, job: dict[st
     with pytest.raises(BadInputError, match=rf"^procs_per_node: {procs} cannot count the processes: .*; .*give "):
         Plan(framework, procs_per_node=procs, **job)
     assert Plan(framework, procs_per_node=2, **job).plan.world.procs_per_node == 2
+
+
+@pytest.mark.parametrize("framework", COUNTING)
+@pytest.mark.parametrize(("job", "start"), INVALID)
+@pytest.mark.parametrize("procs", ["auto", "gpu"])
+def test_an_invalid_request_for_devices_is_the_error(
+    framework: Any, job: dict[str, Any], start: str, procs: str
+) -> None:
+    with pytest.raises(BadInputError) as caught:
+        Plan(framework, procs_per_node=procs, **job)
+    assert str(caught.value).startswith(start)
 
 
 @pytest.mark.parametrize("framework", ["jax", "plain"])

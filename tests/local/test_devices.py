@@ -70,5 +70,5 @@ def test_a_node_has_the_requested_number_of_ranks_whatever_torchrun_counts(
 def test_a_command_without_the_agent_sees_all_devices(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     command = ["/bin/sh", "-c", "echo ${LOCAL_RANK-unset} $DMLC_TASK_ID $DMLC_NUM_WORKER $CUDA_VISIBLE_DEVICES"]
-    local.run("", script=None, command=command, framework="xgboost", agent=False, procs_per_node=2)
-    assert local.texts("node 0") == ["unset 0 2 0,1"]
+    local.run("", script=None, command=command, framework="xgboost", agent=False, procs_per_node=1)
+    assert local.texts("node 0") == ["unset 0 1 0,1"]

@@ -22,5 +22,13 @@ def test_a_local_run_and_pods_would_use_different_directories() -> None:
     assert f"checkpoint_dir: '/ckpt/$(STEPSET_RUN)' {WORDS}" in str(caught.value)
 
 
+@pytest.mark.parametrize("entry", ["script", "module"])
+@pytest.mark.parametrize("name", ["a$(B)", "$(B)/train", "a$$b", "$(STEPSET_RUN)"])
+def test_references_are_refused_in_each_name_of_a_program(entry: str, name: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        ODD_JOB.render("jobset", **{"script": None, entry: name})
+    assert f"{entry}: {name!r} {WORDS}" in str(caught.value)
+
+
 def test_a_single_dollar_is_not_replaced() -> None:
     assert ODD_JOB.render("jobset", script="train$1.py")

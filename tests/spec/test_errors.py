@@ -195,11 +195,15 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"env": {"PET_STANDALONE": ""}}, "env: PET_STANDALONE is empty, which torchrun takes for a value; leave it out"),
     (
         {"env": {"A": {"valueFrom": {"secretKeyRef": {}}}}},
+        "env.A: valueFrom is not known here; write {secret: NAME, key: KEY}",
+    ),
+    (
+        {"env": {"A": {"valueFrom": {}}}},
         "env.A: valueFrom is not known here; write {secret: NAME, key: KEY} or {field: PATH}",
     ),
     (
         {"env": {"A": {"valueform": {"fieldRef": {}}}}},
-        "env.A: valueform is not known here; write {secret: NAME, key: KEY} or {field: PATH}",
+        "env.A: valueform is not known here; write {field: PATH}",
     ),
     (
         {"env": {"A": {"secret_key_ref": {}}}},
@@ -208,8 +212,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"env": {"A": {"fieldref": {}}}}, "env.A: fieldref is not known here; write {field: PATH}"),
     (
         {"env": {"A": {"configMapKeyRef": {}}}},
-        "env.A: configMapKeyRef is not known here; write it in pod_template, as {containers: [{name: node, env:"
-        " [...]}]}",
+        "env.A: configMapKeyRef is not known here; write the variable in pod_template, as {containers:"
+        " [{name: node, env: [{name: NAME, valueFrom: {configMapKeyRef: {name: NAME, key: KEY}}}]}]}",
     ),
     ({"env": {"A": {"secrt": "a", "key": "b"}}}, "env.A: unknown key 'secrt'; did you mean 'secret'?"),
     ({"env": {"A": {"key": "b"}}}, "env.A.secret: is missing; it must be given"),

@@ -42,8 +42,8 @@ class _DecoratedTrainOperator(DecoratedOperator, DistributedTrainOperator):
     def execute(self, context: Context) -> Any:
         """Runs the function in every rank, and returns the value that the function returned in rank 0."""
         from stepset.errors import BadInputError
+        from stepset.functions.definition import source_of
         from stepset.functions.program import program_text
-        from stepset.functions.source import source_of
 
         try:
             self.function = program_text(
@@ -72,13 +72,13 @@ def distributed_train_task(
 
     Raises:
         ValueError: an argument is invalid, and its value is known when Airflow parses the DAG file. Also raised if the
-            function uses names of the DAG file or expects values of Airflow's context, or if an argument of its call is
-            not JSON data.
+            source of the function cannot be shipped, for example because it uses names of the DAG file, if the function
+            expects values of Airflow's context, or if an argument of its call is not JSON data.
         TypeError: a parameter is unknown.
     """
 
     def decorate(function: Callable[..., Any]) -> TaskDecorator:
-        place = {"task_id": function.__name__, **kwargs}
+        place = {"task_id": getattr(function, "__name__", None), **kwargs}
         check_function(function, place)
         decorator = task_decorator_factory(
             python_callable=function,

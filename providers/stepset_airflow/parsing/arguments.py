@@ -135,28 +135,35 @@ def _corrections(
 def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> None:
     """Raises ValueError if the source of a decorated function is not a program that the ranks can run.
 
-    The function must not use names of the DAG file, have decorators below `@task.distributed_train`, be an async
-    function or be a generator. A function whose source cannot be read is not checked.
+    The source must be readable. The function must be defined with `def`, and must not use names of the DAG file, have
+    decorators below `@task.distributed_train`, be an async function or be a generator.
 
     Args:
         function: the decorated function.
-        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+        place: the arguments dag, task_group and task_id. The error message names the DAG, the task and the line of the
+            function.
     """
     import inspect
 
     from stepset.errors import BadInputError
-    from stepset.functions.source import check_captured, check_decorators, check_kind, source_of
+    from stepset.functions.definition import source_of
+    from stepset.functions.source import check_captured, check_decorators, check_kind
 
     try:
         source = source_of(function)
-    except (OSError, SyntaxError, TypeError):
-        return
-    try:
         check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}")
         check_kind(inspect.unwrap(function))  # decorators are not shipped
         check_captured(source, function.__name__, "or pass {them} as arguments of the task")
     except BadInputError as error:
-        raise ValueError(located(str(error).splitlines(), place_of(place))) from None
+        raise ValueError(located(str(error).splitlines(), place_of(place) + _line_of(function))) from None
+
+
+def _line_of(function: Callable[..., Any]) -> str:
+    """Returns `, FILE:LINE`, the first line of a function. Returns "" for other objects that can be called."""
+    import inspect
+
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f", {Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def check_json(args: Collection[Any], kwargs: Mapping[str, Any], place: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,26 @@ JOB_FIELDS = (
     "agent",
 )
 """The fields of a job file, in the order of stepset.spec.job.TrainingJob."""
+
+COLLECTIONS = (
+    "framework",
+    "command",
+    "args",
+    "code",
+    "requirements",
+    "env",
+    "resources_per_node",
+    "resources",
+    "storage",
+    "roles",
+    "restart",
+    "scheduling",
+    "network",
+    "labels",
+    "annotations",
+    "pod_template",
+)
+"""The fields of a job, and of a role, that are lists or mappings."""
 
 ENTRIES = ("script", "module", "command", "function")
 """The fields that define the program."""
@@ -93,8 +113,11 @@ def job_of(
 
     Raises BadInputError if the job file cannot be read, or if the job is invalid.
     """
+    from stepset.errors import BadInputError
     from stepset.spec.load import parse_job, read_job_file
 
+    if rendered := list(_rendered_as_text({"job": job, **fields}, ("job", *COLLECTIONS))):
+        raise BadInputError(*rendered)
     base, where = dag_folder, ""
     data: dict[str, Any] = {}
     if isinstance(job, str):
@@ -108,6 +131,33 @@ def job_of(
         if more and isinstance(given := data.get(field) or {}, Mapping):
             data[field] = {**more, **given}
     return parse_job(data, where=where), base
+
+
+def _rendered_as_text(fields: Mapping[str, Any], names: Collection[str], place: str = "") -> Iterator[str]:
+    """Yields a problem for each field that is the text of a list or of a mapping, because a template was rendered.
+
+    Args:
+        fields: the fields of a job or of a role.
+        names: the names of the fields that are lists or mappings.
+        place: the path of `fields`. It ends with a dot.
+    """
+    from stepset.spec.scalars import collection_in, shortened
+
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and (found := collection_in(value)) is not None:
+            kind = "list" if isinstance(found, list) else "mapping"
+            yield (
+                f"{place}{name}: the {kind} {shortened(value)} was rendered as text; give the result of the task itself"
+                f" (an XComArg), such as {name}=prepare() or {name}=prepare.output, or set"
+                " render_template_as_native_obj=True in the DAG"
+            )
+        elif name == "job" and isinstance(value, Mapping):
+            yield from _rendered_as_text(value, COLLECTIONS, "job.")
+        elif name == "roles" and isinstance(value, (list, tuple)):
+            for index, role in enumerate(value):
+                if isinstance(role, Mapping):
+                    yield from _rendered_as_text(role, COLLECTIONS, f"{place}roles[{index}].")
 
 
 def with_queue(data: Mapping[str, Any], queue_name: str | None) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from stepset_airflow.links.training import LinkFields
+from stepset_airflow.native_templates import NativeTemplates
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepset_airflow.logs.task_log import TaskLog
 
 
-class TrainingTask(BaseOperator):
+class TrainingTask(NativeTemplates):
     """An operator with the parameters of DistributedTrainOperator. That class's docstring describes the parameters."""
 
     target: str | None

@@ -14,6 +14,7 @@ from stepset_airflow.exceptions import TrainingTaskError
 from stepset_airflow.hooks.cluster import TEMPLATED, ClusterAccess, connect
 from stepset_airflow.logs.task_log import TaskLog
 from stepset_airflow.missing_run import missing_run
+from stepset_airflow.native_templates import NativeTemplates
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_sensor
 from stepset_airflow.parsing.mapped import Instances
 from stepset_airflow.parsing.unknown_parameters import take_unknown
@@ -45,7 +46,7 @@ PARAMETERS = (
 """The sensor's own parameters."""
 
 
-class DistributedTrainSensor(BaseSensorOperator):
+class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
     """Waits until a run has finished. The XCom of the task is the result of the run.
 
     The sensor may start before the run is created.

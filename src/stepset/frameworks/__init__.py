@@ -13,6 +13,7 @@ from stepset.frameworks.common import uses_agent
 from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
 from stepset.frameworks.rank_starters import notes_on_ranks
 from stepset.plan.dollar_notes import dollar_notes
+from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MLX, MPI
@@ -31,9 +32,12 @@ _PLANNERS = {
 def make_plan(job: TrainingJob) -> LaunchPlan:
     """Returns the plan of a job.
 
-    Raises BadInputError if the framework does not support the job. Also raises BadInputError if the command contains a
-    launcher with an option that contradicts the job. A command that may not start the ranks of the job gets a note.
+    Raises BadInputError if the framework does not support the job. Also raises BadInputError if Linux cannot start a
+    process with the job's arguments and variables, or if the command contains a launcher with an option that
+    contradicts the job. A command that may not start the ranks of the job gets a note.
     """
+    if problems := list(exec_problems(job)):
+        raise BadInputError(*problems)
     plan = _planned(job)
     if problems := check_launcher_flags(job, plan):
         raise BadInputError(*problems)

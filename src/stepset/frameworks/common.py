@@ -108,9 +108,12 @@ def _processes(job: TrainingJob, without_accelerator: int | None) -> int:
 def counted_devices(job: TrainingJob) -> Devices:
     """Returns the accelerators of a node.
 
-    Raises BadInputError if the number of processes cannot be determined from the accelerators.
+    Raises BadInputError if the number of processes cannot be determined from the accelerators, or if the request for
+    accelerators is invalid.
     """
     devices = node_devices(job)
+    if devices.invalid:
+        raise BadInputError(f"{devices.invalid}: {devices.problem}")
     if devices.problem:
         raise BadInputError(f"procs_per_node: {job.procs_per_node} cannot count the processes: {devices.problem}")
     return devices

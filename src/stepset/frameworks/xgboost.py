@@ -25,15 +25,11 @@ from stepset.spec.job import TrainingJob
 def plan(job: TrainingJob) -> LaunchPlan:
     """Returns the plan of an XGBoost job.
 
-    By default, a node runs one worker for each accelerator. A node without accelerators runs one worker.
+    By default, a node runs one worker for each accelerator. A node without accelerators runs one worker. Only the agent
+    can start several workers. The tracker waits for all workers, so a job that starts fewer would never begin.
     """
     workers = count_processes(job, without_accelerator=1)
-    # Without the agent, the command of the job starts the workers of a node. DMLC_TASK_ID is then the rank of the node,
-    # and the command derives the ranks of the workers from this value. A script or module is one worker, so several
-    # workers need the agent.
-    by_command = job.command is not None and not uses_agent(job)
-    started = 1 if by_command else workers
-    task_id = text(ProcessRank()) if started > 1 else text(NodeRank())
+    task_id = text(ProcessRank()) if workers > 1 else text(NodeRank())
     env = (
         EnvEntry("DMLC_TRACKER_URI", text(MASTER_HOST), "xgboost: the tracker runs on node 0"),
         EnvEntry("DMLC_TRACKER_PORT", text(PortNumber(MASTER)), "xgboost: network.port"),
@@ -41,11 +37,8 @@ def plan(job: TrainingJob) -> LaunchPlan:
         EnvEntry("DMLC_NUM_WORKER", text(job.num_nodes * workers), "xgboost: num_nodes x workers per node"),
         *(_process_env(job, workers) if uses_agent(job) else ()),
     )
-    node = node_group(job, env, program(job), processes=started, world_size=job.num_nodes * workers)
-    notes = device_notes(job, selects_mig=started > 1)
-    if by_command and workers > 1:
-        notes = (f"command: must start the {workers} workers of each node itself, because the agent is off", *notes)
-    return single_group_plan(job, node, workers, notes=notes)
+    node = node_group(job, env, program(job), processes=workers, world_size=job.num_nodes * workers)
+    return single_group_plan(job, node, workers, notes=device_notes(job, selects_mig=True))
 
 
 def _process_env(job: TrainingJob, workers: int) -> tuple[EnvEntry, ...]:

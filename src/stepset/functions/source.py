@@ -1,4 +1,4 @@
-"""Reads the source text of a function, and finds the names that the function uses without defining them."""
+"""Checks that the source text of a function is a program of its own, and finds the names that the text lacks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import inspect
 import os
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from stepset.errors import BadInputError
+from stepset.functions.definition import definition_of, source_of
 from stepset.functions.program import Place
 
 _GET_IPYTHON = "get_ipython"
@@ -27,17 +27,6 @@ _OF_EVERY_MODULE = frozenset(
 )
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _STORES = frozenset({"STORE_NAME", "STORE_GLOBAL"})
-
-
-def source_of(function: Callable[..., Any]) -> str:
-    """Returns the source text of a function, without indentation and without its decorators.
-
-    Airflow's get_python_source removes all lines that start with '#', even if the line is part of a string. This
-    function keeps such lines.
-    """
-    text = textwrap.dedent(inspect.getsource(function))
-    definition = ast.parse(text).body[0]
-    return "".join(text.splitlines(keepends=True)[getattr(definition, "lineno", 1) - 1 :])
 
 
 def function_file(function: Callable[..., Any]) -> str:
@@ -142,10 +131,9 @@ def check_decorators(function: Callable[..., Any], ours: str, remedy: str) -> No
         remedy: what the message suggests.
 
     Raises:
-        BadInputError: the function has other decorators.
+        BadInputError: the function has other decorators, or its definition cannot be read.
     """
-    definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    found: list[ast.expr] = getattr(definition, "decorator_list", [])
+    found = definition_of(function).decorator_list
     names = [ast.unparse(each.func if isinstance(each, ast.Call) else each).rpartition(".")[2] for each in found]
     own = [number for number, name in enumerate(names) if ours and name == ours]
     others = found[own[-1] + 1 :] if own else [] if ours else found
@@ -163,20 +151,9 @@ def checked_source(function: Callable[..., Any]) -> str:
             module. Also raised if the source of the function cannot be read.
     """
     name = function.__name__
-    if name == "<lambda>":
-        raise BadInputError("function: a lambda cannot be shipped; define a function with def")
-    try:
-        whole = textwrap.dedent(inspect.getsource(function))
-        definition = ast.parse(whole).body[0]
-    except (OSError, TypeError, SyntaxError) as error:
-        raise BadInputError(
-            f"function: the source of {name} cannot be read: {error}; define it in a file or in a notebook cell"
-        ) from error
-    check_kind(inspect.unwrap(function))  # decorators are not shipped
-    if not isinstance(definition, ast.FunctionDef):
-        raise BadInputError(f"function: {name} is not a plain function; define it with def")
-    check_decorators(function, "", f"remove it, or import {name} from a module")
     source = source_of(function)
+    check_kind(inspect.unwrap(function))  # decorators are not shipped
+    check_decorators(function, "", f"remove it, or import {name} from a module")
     check_captured(source, name, _alternatives(function, captured_names(source)))
     return source
 

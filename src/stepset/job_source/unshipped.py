@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stepset.functions.source import source_of
+from stepset.functions.definition import source_of
 from stepset.job_source.function_job import directory_of_imports
 from stepset.job_source.module_files import INSTALLED
 from stepset.sources.siblings import imported_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepset.plan.launchers import find_launcher
+from stepset.plan.launchers import Launcher, find_launcher
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.values import literal_words
 
@@ -12,14 +12,24 @@ from stepset.plan.values import literal_words
 def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
     """Returns whether the agent starts each rank of a group as a copy of the group's command.
 
-    The result is False if a launcher starts the ranks. The launcher can also be part of the user's command.
+    The result is False if a launcher starts the ranks. The launcher can also be part of the user's command. `tune run`
+    of a recipe on one device starts no other process, so it is a rank.
     """
     settings = group.agent
     if settings is None or settings.wrap is not None or plan.ssh is not None or not group.in_world:
         return False
-    if find_launcher(literal_words(group.command)):
+    launcher = find_launcher(literal_words(group.command))
+    if launcher is not None and not _runs_the_program_itself(launcher):
         return False
     return plan.world.procs_per_node == settings.processes
+
+
+def _runs_the_program_itself(launcher: Launcher) -> bool:
+    """Returns whether a launcher runs the program in its own process, so that this process is a rank.
+
+    `tune run` starts torchrun only if an option of torchrun precedes the recipe (torchtune 0.6.1 _cli/run.py).
+    """
+    return launcher.kind == "tune" and bool(launcher.words) and not launcher.words[0].startswith("-")
 
 
 @dataclass(frozen=True, slots=True)

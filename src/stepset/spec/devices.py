@@ -34,6 +34,7 @@ _OTHER = re.compile(
     r"|licenses?)\d*(?:[^a-z]|$)"
 )
 _FRACTION = ("gpu-fraction", "gpu-memory")
+_RESOURCES = "resources_per_node"
 _FRACTION_DEVICES = "gpu-fraction-num-devices"
 
 
@@ -48,6 +49,7 @@ class Devices:
         rule: the reason for the number of processes, such as "4 x nvidia.com/gpu".
         unit: the meaning of one unit of the resource.
         problem: an error message if `procs_per_node: auto` cannot determine the number of processes. Otherwise "".
+        invalid: the field whose value `problem` is about, if the value is invalid whatever procs_per_node is.
         ignored: the names of other device resources that the pod requests. They are not counted.
         unknown: the names of requested resources that may be accelerators. They are not counted. Empty if the pod
             requests other accelerators.
@@ -59,6 +61,7 @@ class Devices:
     rule: str = ""
     unit: Literal["", Unit] = ""
     problem: str = ""
+    invalid: str = ""
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -167,7 +170,7 @@ def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, 
         return Devices(name, 0, 0, "", unit, problem)
     if unit in ("device", "mig", "uncounted", "whole") and parse_quantity(amounts[name]) % 1:
         problem = f"{name}: {amounts[name]} is not a whole number; devices cannot be divided; give a whole number"
-        return Devices(name, 0, 0, "", unit, problem)
+        return Devices(name, 0, 0, "", unit, problem, _RESOURCES)
     number = ceil_quantity(amounts[name])
     if unit == "uncounted":
         row = _row(name)
@@ -175,9 +178,9 @@ def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, 
         return Devices(name, number, 0, "", unit, problem)
     ignored = tuple(each for each in whole if each != name)
     if unit in ("device", "mig"):
-        return Devices(name, number, number, f"{number} x {name}", unit, "", ignored)
+        return Devices(name, number, number, f"{number} x {name}", unit, ignored=ignored)
     if unit == "whole":
-        return Devices(name, number, 1, f"{name}: one process for all", unit, "", ignored)
+        return Devices(name, number, 1, f"{name}: one process for all", unit, ignored=ignored)
     if unit == "percent":
         return _percent([each for each in names if units[each] == "percent"], amounts)
     return Devices(name, 1, 1, f"{name}: a share of one device", unit)
@@ -191,7 +194,7 @@ def _percent(names: list[str], amounts: Mapping[str, str]) -> Devices:
             f"{name}: {amounts[name]} is more than 100 and not a multiple of it; give 100 for each device, or less for"
             " a share of one device"
         )
-        return Devices(name, 0, 0, "", "percent", problem)
+        return Devices(name, 0, 0, "", "percent", problem, _RESOURCES)
     devices = max(1, int(number // 100))
     return Devices(name, devices, devices, f"{amounts[name]} % of {name}, 100 for each device", "percent")
 
@@ -204,7 +207,7 @@ def _fraction(annotations: Mapping[str, Any]) -> Devices | None:
     number = str(annotations.get(_FRACTION_DEVICES, "1"))
     if not number.isdigit() or not int(number):
         problem = f"annotation {_FRACTION_DEVICES}: {number!r} is not a number of devices; give a whole number"
-        return Devices(name, 0, 0, "", "share", problem)
+        return Devices(name, 0, 0, "", "share", problem, "annotations")
     return Devices(name, int(number), int(number), f"annotation {name}: a share of {number} x GPU", "share")
 
 

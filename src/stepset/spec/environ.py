@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
@@ -16,15 +17,26 @@ from stepset.spec.base import JobModel, Switch, unknown_keys, validation_error
 from stepset.spec.scalars import as_text, not_text, plain
 
 _KEYS = ("value", "secret", "key", "field", "override")
-_IN_TEMPLATE = "it in pod_template, as {containers: [{name: node, env: [...]}]}"
+_IN_TEMPLATE = "the variable in pod_template, as {{containers: [{{name: node, env: [{{name: NAME, valueFrom: {}}}]}}]}}"
+_FROM_CONFIG_MAP = _IN_TEMPLATE.format("{configMapKeyRef: {name: NAME, key: KEY}}")
 # Field of a variable in the Kubernetes API -> the equivalent in a job file.
-_OF_KUBERNETES = {
-    "valueFrom": "{secret: NAME, key: KEY} or {field: PATH}",
+_SOURCES = {
     "secretKeyRef": "{secret: NAME, key: KEY}",
     "fieldRef": "{field: PATH}",
-    "configMapKeyRef": _IN_TEMPLATE,
-    "resourceFieldRef": _IN_TEMPLATE,
+    "configMapKeyRef": _FROM_CONFIG_MAP,
+    "resourceFieldRef": _IN_TEMPLATE.format("{resourceFieldRef: {resource: limits.cpu}}"),
+    "fileKeyRef": _IN_TEMPLATE.format("{fileKeyRef: {volumeName: NAME, path: PATH, key: KEY}}"),
 }
+_VALUE_FROM = "valueFrom"
+_OF_KUBERNETES = {
+    _VALUE_FROM: "{secret: NAME, key: KEY} or {field: PATH}",
+    **_SOURCES,
+    "configMap": _FROM_CONFIG_MAP,
+    "configMapName": _FROM_CONFIG_MAP,
+}
+# Field of a variable in the Kubernetes API -> the key of the same meaning in a job file.
+_KEYS_OF_KUBERNETES = {"secretKey": "key", "secretName": "secret", "fieldPath": "field"}
+_NAMES = (*_OF_KUBERNETES, *_KEYS_OF_KUBERNETES)
 _NAME = re.compile(r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
 
 
@@ -81,20 +93,39 @@ def _as_mapping(value: Any) -> Any:
 
 def _model_of(value: dict[Any, Any]) -> type[EnvText | EnvSecret | EnvField]:
     """Returns the model class of a variable. Raises ValueError or ValidationError if the mapping has an unknown key."""
+    if unknown := [str(key) for key in value if key not in _KEYS]:
+        for key in unknown:
+            if form := _form(key, value):
+                raise ValueError(f"{key} is not known here; write {form}")
+        raise validation_error(*(((), text) for text in unknown_keys(unknown, _KEYS, _key_hint)))
     if "secret" in value or ("key" in value and value.keys() <= {"key", "override"}):
         return EnvSecret
-    if "field" in value:
-        return EnvField
-    if "value" not in value and (unknown := [key for key in value if key not in _KEYS]):
-        if form := next((form for name, form in _OF_KUBERNETES.items() if _is_near(unknown[0], name)), None):
-            raise ValueError(f"{unknown[0]} is not known here; write {form}")
-        raise validation_error(*(((), text) for text in unknown_keys(map(str, unknown), _KEYS)))
-    return EnvText
+    return EnvField if "field" in value else EnvText
 
 
-def _is_near(key: Any, name: str) -> bool:
-    plain_key = str(key).replace("_", "").lower()
-    return plain_key == name.lower() or bool(difflib.get_close_matches(plain_key, [name.lower()], cutoff=0.8))
+def _form(key: str, value: dict[Any, Any]) -> str | None:
+    """Returns how to write a variable in a job file. `key` is a field of the variable in the Kubernetes API.
+
+    Returns None if `key` is no such field.
+    """
+    name = _nearest(key, _NAMES)
+    source = value.get(key)
+    if name == _VALUE_FROM and isinstance(source, dict):
+        name = next(filter(None, (_nearest(str(inner), _SOURCES) for inner in source)), name)
+    return None if name is None else _OF_KUBERNETES.get(name)
+
+
+def _key_hint(key: str) -> str:
+    name = _nearest(key, _NAMES)
+    return f"did you mean {_KEYS_OF_KUBERNETES[name]!r}?" if name in _KEYS_OF_KUBERNETES else ""
+
+
+def _nearest(key: str, names: Iterable[str]) -> str | None:
+    """Returns the name that `key` is a spelling of, such as `secret_key_ref`. Returns None if there is no such name."""
+    by_letters = {name.lower(): name for name in names}
+    letters = key.replace("_", "").lower()
+    close = [letters] if letters in by_letters else difflib.get_close_matches(letters, by_letters, n=1, cutoff=0.8)
+    return by_letters[close[0]] if close else None
 
 
 def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:

@@ -121,23 +121,23 @@ def _compiles(program: str) -> str:
     return program
 
 
-def _without_references(path: str) -> str:
-    """Returns `path`. Raises ValueError if the path contains a reference `$(NAME)` or `$$`.
+def _without_references(name: str) -> str:
+    """Returns a path or a name. Raises ValueError if it contains a reference `$(NAME)` or `$$`.
 
-    Kubernetes would replace the reference, because the path becomes a part of a command or of a variable.
+    Kubernetes would replace the reference, because the name becomes a part of a command or of a variable.
     """
-    if "$(" in path or "$$" in path:
+    if "$(" in name or "$$" in name:
         raise ValueError(
-            f"{path!r} contains '$(' or '$$', which Kubernetes replaces in commands and variables; use another path"
+            f"{name!r} contains '$(' or '$$', which Kubernetes replaces in commands and variables; use another path"
         )
-    return path
+    return name
 
 
 ScriptPath = Annotated[str, AfterValidator(_without_references)]
 CheckpointPath = Annotated[AbsolutePath, AfterValidator(_without_references)]
 Program = Annotated[str, AfterValidator(_not_a_file), AfterValidator(_compiles)]
 """The source text of a Python program."""
-ModuleName = Annotated[str, AfterValidator(_not_a_file)]
+ModuleName = Annotated[str, AfterValidator(_not_a_file), AfterValidator(_without_references)]
 ProcsPerNode = Annotated[
     Any,
     BeforeValidator(_procs_per_node),

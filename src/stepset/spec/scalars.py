@@ -7,6 +7,8 @@ write the value in quotes.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import datetime
 import json
 import re
@@ -118,16 +120,35 @@ def not_text(value: Any) -> str:
 def not_a_list(text: str) -> str:
     r"""Returns an error message for a command that is a string instead of a list.
 
-    The message contains the list of the words in the command. The words are separated as in a shell.
+    The message contains the list of the words in the command. The words are separated as in a shell. If the string is
+    the text of a list, the message contains this list.
 
     >>> not_a_list("python 'a b.py'")
     '"python \'a b.py\'" is text, not a list; write ["python", "a b.py"]'
+    >>> not_a_list("['a', 1]")
+    '"[\'a\', 1]" is text, not a list; write ["a", "1"]'
     """
+    collection = collection_in(text)
     try:
-        words = shlex.split(text) or [text]
+        words = [str(each) for each in collection] if isinstance(collection, list) else shlex.split(text) or [text]
     except ValueError:  # a closing quote is missing
         words = [text]
     return f"{shortened(repr(text))} is text, not a list; write {json.dumps(words, ensure_ascii=False)}"
+
+
+def collection_in(text: str) -> list[Any] | dict[Any, Any] | None:
+    """Returns the list or the mapping that a string is the text of, in Python or in JSON. Returns None for other texts.
+
+    >>> collection_in("['--a', '1']"), collection_in('{"a": true}'), collection_in("--a 1")
+    (['--a', '1'], {'a': True}, None)
+    """
+    if not text.strip().startswith(("[", "{")):
+        return None
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            found = read(text.strip())
+            return found if isinstance(found, (list, dict)) else None
+    return None
 
 
 def shortened(text: str) -> str:

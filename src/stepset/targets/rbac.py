@@ -13,6 +13,7 @@ from typing import Any, Literal
 from stepset.errors import BadInputError
 from stepset.safe_names import label_value, path_segment
 from stepset.targets.request import check_target
+from stepset.targets.validation.syntax import namespace_problem
 
 Backend = Literal["airflow", "kfp", "cli"]
 
@@ -142,12 +143,15 @@ def rbac(
             `accounts`.
 
     Raises:
-        BadInputError: the backend, target or gang is unknown.
+        BadInputError: the backend, target or gang is unknown, or the name of a namespace is invalid.
     """
     _known("backend", backend, _ACCOUNTS)
     for target in targets:
         check_target(target)
     _known("gang", gang, _GANGS)
+    places = [namespace, *(each.namespace for each in accounts if each.namespace is not None)]
+    if wrong := next(filter(None, map(namespace_problem, places)), None):
+        raise BadInputError(wrong)
     who = tuple(accounts) or _ACCOUNTS[backend]
     meta = {"namespace": namespace, "labels": {"app.kubernetes.io/name": _NAME}}
     roles: dict[str, Sequence[Mapping[str, Any]]] = {f"{_NAME}-{target}": base_rules(target) for target in targets}

@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # code that only reads runs must not import pydantic
 ARCHIVE_KEY = "code.tar.gz"
 """The key of the archive with the `code` directory in the ConfigMap."""
 
-_KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
+_KEY = re.compile(r"(?!\.\.|\.$)[-._a-zA-Z0-9]{1,253}")
+"""The keys that Kubernetes accepts (v1.36 apimachinery pkg/util/validation/validation.go, IsConfigMapKey)."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SingleFile:
     @property
     def key(self) -> str:
         """The key of the file in the ConfigMap. If the file name is not allowed as a key, the key is `main.py`."""
-        return self.name if _KEY.match(self.name) and self.name != ARCHIVE_KEY else "main.py"
+        return self.name if _KEY.fullmatch(self.name) and self.name != ARCHIVE_KEY else "main.py"
 
 
 def shipped_files(job: TrainingJob, sources: Sources) -> tuple[SingleFile, ...]:

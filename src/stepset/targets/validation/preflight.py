@@ -21,7 +21,7 @@ from stepset.targets.request import RenderRequest, check_target
 from stepset.targets.validation.capabilities import missing_capabilities
 from stepset.targets.validation.pods import pod_problems
 from stepset.targets.validation.reserved_names import name_conflicts
-from stepset.targets.validation.syntax import label_problems, name_problem
+from stepset.targets.validation.syntax import label_problems, name_problem, namespace_problem
 from stepset.targets.validation.unreadable_texts import unreadable_texts
 
 # The maximum number of entries in the field `dependsOn` of a JobSet's replicated job (kubernetes-sigs/jobset v0.12.0
@@ -57,6 +57,12 @@ def check_request(request: RenderRequest, target: str) -> None:
     if request.sources.archive is not None and request.job.script is not None and runs.agent is None:
         names = ", ".join(name for name, _ in request.sources.files[:10])
         found.append(f"script: only stepset's agent unpacks its files ({names}); leave agent out")
+    if runs.agent is None:
+        found += (
+            f"script: a ConfigMap cannot be mounted as {file.name!r}, because the name begins with '..'; rename it"
+            for file in request.shipped
+            if file.name.startswith("..")
+        )
     if needs_namespace(request.job) and request.namespace is None:
         found.append(
             "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that contains"
@@ -64,7 +70,7 @@ def check_request(request: RenderRequest, target: str) -> None:
         )
     if request.installer:
         found += _requirements(request.job, request.plan)
-    if request.namespace is not None and (wrong := name_problem("namespace", request.namespace)):
+    if request.namespace is not None and (wrong := namespace_problem(request.namespace)):
         found.append(wrong)
     _refuse(found)
 

@@ -24,6 +24,16 @@ def name_problem(field: str, name: str) -> str | None:
     return None
 
 
+def namespace_problem(name: str, field: str = "namespace") -> str | None:
+    """Returns a problem if the name of a namespace is not a DNS-1123 label. Otherwise, returns None."""
+    if len(name) > _LABEL_LIMIT or "." in name or not _SUBDOMAIN.fullmatch(name):
+        return (
+            f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits and '-', at most"
+            f" {_LABEL_LIMIT} characters"
+        )
+    return None
+
+
 def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True) -> Iterator[str]:
     """Yields the problems of labels or annotations.
 

@@ -9,19 +9,29 @@ from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.permissions import Grant, lacks_permission, missing_permission
 from stepset.backends.kubernetes.api.replies import RefusedError, Reply
 from stepset.backends.kubernetes.api.resources import Manifest, Resource, resource_of, target_of
-from stepset.errors import InfrastructureError, StepsetError
+from stepset.backends.option_names import option
+from stepset.errors import BadInputError, InfrastructureError, StepsetError
+from stepset.targets.validation.syntax import namespace_problem
 
 
 @dataclass(frozen=True)
 class NamespacedClient:
     """A client, and the namespace of the runs.
 
-    `grant` contains the permissions that the account needs, for error messages about missing permissions.
+    `grant` contains the permissions that the account needs, for error messages about missing permissions. If the
+    namespace is "", the client lists the objects of all namespaces.
+
+    Raises BadInputError if the name of the namespace is invalid.
     """
 
     client: Client
     namespace: str
     grant: Grant = field(default_factory=Grant)
+
+    def __post_init__(self) -> None:
+        field_name = option(self.grant.interface, "namespace")
+        if self.namespace and (wrong := namespace_problem(self.namespace, field_name)):
+            raise BadInputError(wrong)
 
     def of_kind(self, kind: Resource) -> NamespacedClient:
         """Returns a client whose errors state only the permissions for one target.
