@@ -204,7 +204,7 @@ GROUPS = (
         "frameworks",
         "A real training with each framework",
         "frameworks and not cluster and not smoke",
-        paths="tests/first_hour tests/frameworks tests/local tests/security tests/training",
+        paths="tests/first_hour tests/frameworks tests/local tests/reported tests/security tests/training",
         workers=3,
     ),
     Group(

@@ -26,10 +26,10 @@ def name_problem(field: str, name: str) -> str | None:
 
 def namespace_problem(name: str, field: str = "namespace") -> str | None:
     """Returns a problem if the name of a namespace is not a DNS-1123 label. Otherwise, returns None."""
-    if len(name) > _LABEL_LIMIT or "." in name or not _SUBDOMAIN.fullmatch(name):
+    if len(name) > LABEL_LIMIT or "." in name or not _SUBDOMAIN.fullmatch(name):
         return (
             f"{field}: {name!r} is not a name Kubernetes accepts; use lower-case letters, digits and '-', at most"
-            f" {_LABEL_LIMIT} characters"
+            f" {LABEL_LIMIT} characters"
         )
     return None
 
