@@ -117,7 +117,7 @@ demo-kfp: setup-kfp ## Run the demo as a Kubeflow pipeline, with KFP's local run
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 # Runs groups of tests, then lists the tests that failed or were unsteady. Argument: nox's selection of the groups.
-run_groups = rm -rf $${STEPSET_REPORTS:-build/tests}; code=0; $(AIRFLOW)/nox $(1) || code=$$?; \
+run_groups = export STEPSET_REPORTS=$${STEPSET_REPORTS:-build/tests/$@}; rm -rf $$STEPSET_REPORTS; code=0; $(AIRFLOW)/nox $(1) || code=$$?; \
 	$(AIRFLOW)/python tools/results.py || code=$$?; exit $$code
 
 .PHONY: test

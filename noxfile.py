@@ -39,6 +39,10 @@ _SECONDS_TO_STOP = 600
 """The time in which an interrupted pytest tears down its fixtures, for example a cluster's nodes."""
 
 
+SEPARATE = ("machine", "exhaustive")
+"""Marks of tests that have a group of their own."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Tests that one pytest command runs.
@@ -46,8 +50,8 @@ class Group:
     Args:
         name: the name of the session.
         title: one line about the group.
-        marks: the mark expression of pytest that selects the tests. Tests with the mark `machine` are selected only if
-            the expression contains this mark.
+        marks: the mark expression of pytest that selects the tests. Tests with a mark of SEPARATE are selected only if
+            the expression consists of this mark.
         tier: the command that runs the group: "test", "gate" or "all". Empty: only a user who names the group.
         paths: the directories and files of the tests, separated by spaces.
         ignored: a file in `paths` whose tests another group runs.
@@ -78,7 +82,7 @@ class Group:
     @property
     def selection(self) -> str:
         """The mark expression for pytest."""
-        return self.marks if "machine" in self.marks else f"({self.marks}) and not machine"
+        return self.marks if self.marks in SEPARATE else " and not ".join((f"({self.marks})", *SEPARATE))
 
 
 _LOGS = "tests/cluster/test_logs.py"
@@ -212,6 +216,14 @@ GROUPS = (
         "Bounds of CPU time, alone on the machine",
         "machine",
         paths="tests/cli tests/odd_jobs tests/security",
+    ),
+    Group(
+        "exhaustive",
+        "Large and many inputs of each parser",
+        "exhaustive",
+        paths="tests/security",
+        workers=2,
+        tries=1,
     ),
     Group(
         "cluster",

@@ -15,6 +15,8 @@ from stepset.watch.lines import Joiner, Splitter
 from stepset.watch.redacted_lines import RedactedLines
 from tests.watch.cluster.streams import seen, stream
 
+pytestmark = pytest.mark.exhaustive
+
 MB = 1 << 20
 _CHUNK = 64 * 1024
 

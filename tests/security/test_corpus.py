@@ -6,8 +6,12 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from tests.security.corpus import entries
 from tests.security.parsers import PARSERS
+
+pytestmark = pytest.mark.exhaustive
 
 MEMORY = 2 << 30
 """The limit of a process's data in bytes: the imported libraries need a tenth of it."""

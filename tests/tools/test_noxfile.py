@@ -168,7 +168,7 @@ def test_more_than_ten_unsteady_tests_of_all_groups_fail_the_run(tmp_path: Path)
 def test_a_group_of_pure_functions_is_run_once(tmp_path: Path) -> None:
     code, ran, _ = run(tmp_path, STEADY, WRONG.replace("@one", "@two"), second="tries=1")
     assert (code, ran) == (1, ["steady", "wrong"])
-    assert [group.name for group in GROUPS if group.tries == 1] == ["core"]
+    assert [group.name for group in GROUPS if group.tries == 1] == ["core", "exhaustive"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
