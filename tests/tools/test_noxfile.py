@@ -142,7 +142,7 @@ def test_a_test_whose_only_error_is_in_a_fixture_is_run_again_with_a_new_fixture
     )
     code, ran, summary = run(tmp_path, fixture, LATER)
     assert (code, ran) == (0, ["server", "server", "later"])
-    error = 'failed on setup with "AssertionError: assert 1 > 1"'
+    error = 'failed on setup with "AssertionError: assert 1 > 1'
     assert summary == [f"unsteady: one: test_it::test_it: {error}", "2 passed, 0 failed, 0 skipped"]
 
 
