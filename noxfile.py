@@ -138,8 +138,8 @@ GROUPS = (
         "Processes on this machine: the agent and the local backend",
         "local and not frameworks and not airflow and not cluster and not smoke",
         tier="gate",
-        paths="tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs tests/reported"
-        " tests/security tests/tools",
+        paths="tests/tools tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs"
+        " tests/reported tests/security",
         workers=3,
     ),
     Group(

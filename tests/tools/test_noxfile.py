@@ -80,8 +80,8 @@ def test_tests_that_pass_are_run_once_and_group_by_group(tmp_path: Path) -> None
     assert run(tmp_path, LATER, STEADY) == (0, ["steady", "later"], ["2 passed, 0 failed, 0 skipped"])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 class TestAFailedTest:
+    @pytest.mark.parametrize("workers", [1, 2])
     def test_that_passes_when_the_others_have_ended_is_unsteady_and_does_not_fail_the_run(
         self, tmp_path: Path, workers: int
     ) -> None:
@@ -97,26 +97,28 @@ class TestAFailedTest:
                 "3 passed, 0 failed, 0 skipped",
             ]
 
+    @pytest.mark.parametrize("workers", [1, 2])
     def test_that_fails_three_times_fails_the_run(self, tmp_path: Path, workers: int) -> None:
         code, ran, summary = run(tmp_path, WRONG, STEADY, LATER, workers=workers)
         assert code == 1
         assert ran == ["wrong", "steady", "wrong", "wrong", "later"]
         assert summary == ["failed: one: test_it::test_wrong: assert 0", "2 passed, 1 failed, 0 skipped"]
 
-    def test_does_not_excuse_another(self, tmp_path: Path, workers: int) -> None:
+    def test_does_not_excuse_another(self, tmp_path: Path) -> None:
         unsteady = UNSTEADY.format(passes_after=1)
-        code, ran, summary = run(tmp_path, unsteady, WRONG, LATER, workers=workers)
+        code, ran, summary = run(tmp_path, unsteady, WRONG, LATER)
         assert (code, sorted(ran)) == (1, ["later", "unsteady", "unsteady", "wrong", "wrong", "wrong"])
         assert [line.partition(":")[0] for line in summary] == ["unsteady", "failed", "2 passed, 1 failed, 0 skipped"]
 
-    def test_that_is_skipped_later_fails_the_run(self, tmp_path: Path, workers: int) -> None:
+    def test_that_is_skipped_later_fails_the_run(self, tmp_path: Path) -> None:
         skips = WRONG.replace(
             "    assert 0", "    if ran.read_text().count('wrong') > 1: pytest.skip('no')\n    assert 0"
         )
-        code, ran, summary = run(tmp_path, skips, LATER, workers=workers)
+        code, ran, summary = run(tmp_path, skips, LATER)
         assert (code, ran) == (1, ["wrong", "wrong", "later"])
         assert summary[-1] == "1 passed, 1 failed, 0 skipped"
 
+    @pytest.mark.parametrize("workers", [1, 2])
     def test_with_a_violation_fails_the_run_although_it_passes_later(self, tmp_path: Path, workers: int) -> None:
         violates = (
             "@one\ndef test_runs():\n    from tests.violations import at_most\n    ran.open('a').write('runs ')\n"
@@ -127,11 +129,11 @@ class TestAFailedTest:
         error = "violation: 2 instead of at most 1: train-1, train-2"
         assert summary == [f"failed: one: test_it::test_runs: {error}", "1 passed, 1 failed, 0 skipped"]
 
-    def test_in_the_teardown_is_one_failed_test(self, tmp_path: Path, workers: int) -> None:
+    def test_in_the_teardown_is_one_failed_test(self, tmp_path: Path) -> None:
         breaks = (
             "@pytest.fixture\ndef breaks():\n    yield\n    assert 1 == 2\n\n@one\ndef test_x(breaks):\n    assert 0\n"
         )
-        code, _, summary = run(tmp_path, breaks, LATER, workers=workers)
+        code, _, summary = run(tmp_path, breaks, LATER)
         assert (code, summary) == (1, ["failed: one: test_it::test_x: assert 0", "1 passed, 1 failed, 0 skipped"])
 
 
