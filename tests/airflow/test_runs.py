@@ -160,7 +160,7 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
     assert run.xcom("train") == {"attempt": "1", "found": "half"}
     (why,) = [line for line in run.lines if line.startswith("this try starts another run")]
     assert why.startswith("this try starts another run, because run train-")
-    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1; its last line: the first try always fails")
+    assert why.endswith("UserError: rank 0 (pod node-0) exited with code 1: the first try always fails")
     states = [line for line in run.lines if "Running" in line]
     assert run.lines.index(why) > run.lines.index(states[0]), "the first try has no reason"
 

@@ -144,7 +144,7 @@ def running(ends: Many, run: str) -> list[str]:
 
 # Run -> kind, exit code, signal, and error.
 FAILED_RANKS: dict[str, tuple[FailureKind, int | None, int | None, str]] = {
-    "code-1": (FailureKind.USER_ERROR, 1, None, ""),
+    "code-1": (FailureKind.USER_ERROR, 1, None, "the last line"),
     "code-137": (FailureKind.INFRASTRUCTURE, 137, None, ""),
     "traceback": (FailureKind.USER_ERROR, 1, None, "ValueError: batch 7 is empty"),
     "segfault": (
@@ -176,7 +176,7 @@ class TestARankFails:
     @pytest.mark.parametrize(
         ("run", "message"),
         [
-            ("code-1", "exited with code 1; its last line: the last line"),
+            ("code-1", "exited with code 1: the last line"),
             ("code-137", "exited with code 137 (SIGKILL); who sent the signal is unknown."),
             ("traceback", "exited with code 1: ValueError: batch 7 is empty"),
             ("segfault", "was killed by SIGSEGV: Fatal Python error: Segmentation fault"),

@@ -190,7 +190,11 @@ def test_one_process_a_node_needs_no_count(framework: str, job: dict[str, Any]) 
         ({"gpus": 4}, None),
         ({"cpu": 4}, None),
         ({"nvidia.com/mig-1g.5gb": 1}, None),
-        ({"google.com/tpu": 4}, "procs_per_node: 1 (google.com/tpu: one process for all)"),
+        (
+            {"google.com/tpu": 4},
+            "procs_per_node: 1 (google.com/tpu: one process for all); PyTorch/XLA without SPMD runs one process per"
+            " chip: give procs_per_node as the number of chips",
+        ),
         ({"aliyun.com/gpu-mem": 8}, "procs_per_node: 1 (aliyun.com/gpu-mem: a share of one device)"),
         (
             {"tencent.com/vcuda-core": 200},

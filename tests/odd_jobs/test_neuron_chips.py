@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.errors import BadInputError
 from stepset.targets.request import TARGET_NAMES
 from tests.odd_jobs import OddJob, everywhere
 from tests.targets.making import agent_config
@@ -15,8 +16,15 @@ ODD_JOB = OddJob(
     },
     expected="stepset refuses to count the processes, because it does not know the number of cores.",
     source="AWS Neuron 2.31, Neuron device plugin: all cores of a device are allocated to the container",
-    refused=everywhere("aws.amazon.com/neuron: a chip of 2 to 8 NeuronCores"),
+    refused=everywhere("aws.amazon.com/neuron: a chip of 2 to 8 logical NeuronCores"),
 )
+
+
+def test_the_error_distinguishes_physical_and_logical_cores() -> None:
+    with pytest.raises(
+        BadInputError, match=r"Trn2: 8 physical cores, 4 logical ones by default\); each process uses one"
+    ):
+        ODD_JOB.render("jobset")
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.frameworks import make_plan
+from stepset.spec import parse_job
 from tests.odd_jobs import OddJob
 from tests.targets.making import agent_config
 
@@ -22,3 +24,13 @@ def test_jax_runs_one_process_for_each_host(target: str) -> None:
 @pytest.mark.parametrize("framework", [{"kind": "torch", "launcher": "none"}, "xgboost", "mlx"])
 def test_other_frameworks_do_so_too(framework: object) -> None:
     assert agent_config(ODD_JOB.render("jobset", framework=framework))["processes"] == 1
+
+
+def test_a_note_mentions_that_pytorch_xla_may_need_one_process_per_chip() -> None:
+    job = {**ODD_JOB.job, "framework": {"kind": "torch", "launcher": "none"}, "script": "train.py"}
+    (note,) = make_plan(parse_job(job)).notes
+    assert note == (
+        "procs_per_node: 1 (google.com/tpu: one process for all); PyTorch/XLA without SPMD runs one process per chip:"
+        " give procs_per_node as the number of chips"
+    )
+    assert make_plan(parse_job({**job, "procs_per_node": 4})).notes == ()

@@ -30,6 +30,24 @@ def test_an_overridden_variable_keeps_its_position_and_records_stepsets_value() 
     assert (second, third.name) == (OURS[1], "A")
 
 
+def test_an_override_that_refers_to_earlier_variables_of_the_job_follows_them() -> None:
+    env = {
+        "A": EnvText(value="$(RANK)"),
+        "NODES": EnvText(value="x-$(A)", override=True),
+        "RANK": EnvText(value="$(B)", override=True),
+        "B": EnvText(value="$(NODES)"),
+    }
+    entries = merge_env(OURS, env, (), "torch")
+    assert [entry.name for entry in entries] == ["RANK", "A", "NODES", "B"], "B is no earlier variable"
+    assert (entries[2].replaced, entries[2].rule) == (text(4), "overridden by the job")
+
+
+def test_an_override_to_which_stepset_refers_keeps_its_position() -> None:
+    rank = EnvEntry("STEPSET_NODE_RANK", text(0), "index")
+    env = {"A": EnvText(value="1"), "STEPSET_NODE_RANK": EnvText(value="$(A)", override=True)}
+    assert merge_env((rank, *OURS), env, (), "torch")[0].name == "STEPSET_NODE_RANK"
+
+
 @pytest.mark.parametrize(
     ("var", "value"),
     [

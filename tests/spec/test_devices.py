@@ -177,7 +177,7 @@ def test_one_process_uses_all_tpu_chips_of_a_host(name: str) -> None:
 def test_the_cores_of_a_neuron_chip_are_unknown(name: str) -> None:
     found = devices({"limits": {name: 16}})
     assert found.processes == 0
-    assert found.problem.startswith(f"{name}: a chip of 2 to 8 NeuronCores")
+    assert found.problem.startswith(f"{name}: a chip of 2 to 8 logical NeuronCores")
     assert found.problem.endswith("; give procs_per_node as a number")
 
 

@@ -52,7 +52,8 @@ class Child:
         """
         from stepset.agent.diagnosis import failed_by_itself, failure_of, find_error, launcher_report
 
-        failure = failure_of(status, self.tail, self.env, oom_kills_before)
+        launches = self.rank is None and not config.processes
+        failure = failure_of(status, self.tail, self.env, oom_kills_before, launches=launches)
         if self.rank is not None:
             return {"rank": self.rank, **failure}
         report = launcher_report(self.tail.text())

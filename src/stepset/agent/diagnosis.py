@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stepset.agent.errors import ERROR_FILE
 from stepset.agent.events import ERROR_LIMIT
 from stepset.agent.lines import NO_SECRETS, Tail
 from stepset.agent.loop import read_regular
-from stepset.agent.process import oom_kills, outcome
+from stepset.agent.process import exit_code, oom_kills, outcome
 from stepset.agent.redact import Redactor, parse_json
 from stepset.agent.signals import signal
 
@@ -45,37 +45,55 @@ def left_alone(text: str, node: int) -> bool:
     return bool(found) and (not node or not re.search(r"(?:wait|Socket) [Tt]imeout", error))
 
 
-def failure_of(status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int) -> dict[str, Any]:
+def failure_of(
+    status: int, tail: Tail, env: Mapping[str, str], oom_kills_before: int, *, launches: bool = False
+) -> dict[str, Any]:
     """Returns the failure of a process. It contains the exit code or signal, the error, the last lines and the time.
 
     Args:
         status: the wait status of the process, as `waitpid` returns it.
         env: the environment of the process, which may contain the path of an error file.
         oom_kills_before: the value of `oom_kills()` before the process started.
+        launches: whether the process is a launcher, whose output contains the output of ranks.
     """
     text = tail.text()
     failure: dict[str, Any] = dict(outcome(status))
     if failure.get("signal") == signal.SIGKILL and oom_kills() > oom_kills_before:
         failure["kind"] = "OutOfMemory"
-    failure["error"] = find_error(text, env.get(ERROR_FILE, ""), redactor=tail.redactor)
+    code = None if launches else exit_code(failure)
+    failure["error"] = find_error(text, env.get(ERROR_FILE, ""), redactor=tail.redactor, code=code)
     failure["tail"] = last_lines(text)
     failure["at"] = round(tail.failed_at(), 3)
     return failure
 
 
-def find_error(text: str, error_file: str = "", rank: int | None = None, redactor: Redactor = NO_SECRETS) -> str:
+def find_error(
+    text: str,
+    error_file: str = "",
+    rank: int | None = None,
+    redactor: Redactor = NO_SECRETS,
+    code: int | None = None,
+) -> str:
     """Returns one line with the first error that made a command fail, or "" if no error is found.
 
     These are the sources, in this order: the file that torch's `record` writes, the traceback of the failed rank, the
-    last traceback, a launcher's message between lines of dashes, and the last line that looks like an error. `text`
-    must be redacted. `redactor` redacts the content of the file.
+    last traceback, the error of a crash, a launcher's message between lines of dashes, the last line that looks like an
+    error, and the text of `sys.exit`. `text` must be redacted. `redactor` redacts the content of the file.
+
+    Args:
+        code: the exit code of the program that printed the text, 128 + n for signal n. None if it is unknown.
     """
+    recorded = _recorded_error(error_file, redactor)
+    if not recorded and code is not None:
+        text = _after_handled(text, code)
     return (
-        _recorded_error(error_file, redactor)
+        recorded
         or (last_traceback(text, f"[rank{rank}]: ") if rank is not None else "")
         or last_traceback(text)
+        or _crash(text)
         or _boxed_message(text)
         or _error_line(text)
+        or (_exit_text(text) if code == 1 else "")
     )[:ERROR_LIMIT]
 
 
@@ -90,8 +108,12 @@ def last_traceback(text: str, tag: str = "") -> str:
 
     `tag` is the text that torch.distributed puts before each line of a rank, such as `[rank1]: `. "" means any rank.
     """
-    found = ""
-    lines = text.split("\n")
+    *_, (_, _, found) = (0, 0, ""), *_tracebacks(text.split("\n"), tag)
+    return found
+
+
+def _tracebacks(lines: Sequence[str], tag: str = "") -> Iterator[tuple[int, int, str]]:
+    """Yields, for each traceback, the indexes of its first line and of its exception line, and the exception line."""
     for at, line in enumerate(lines):
         head, mark, _ = line.partition("Traceback (most recent call last):")
         if not mark or (tag and not head.endswith(tag)):
@@ -105,9 +127,8 @@ def last_traceback(text: str, tag: str = "") -> str:
             if not inner[0].isspace():
                 # An exception of torchrun itself only states that a rank failed.
                 if re.match(r"[A-Za-z_][\w.]*", inner) and not inner.startswith(_TORCHRUN_ERRORS):
-                    found = inner.rstrip()
+                    yield at, below, inner.rstrip()
                 break
-    return found
 
 
 _TORCHRUN_ERRORS = ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "ChildFailedError")
@@ -168,14 +189,66 @@ def _boxed_message(text: str) -> str:
 
 def _error_line(text: str) -> str:
     signs = re.compile(
-        r"\berror\b|terminate called|what\(\):|not found|[Nn]o such|[Dd]enied|cannot|can't"
+        r"\b[Ee]rror\b(?![-.\w]|(?: rate)?[:= ]{1,3}\d{0,9}\.\d)|terminate called|what\(\):|not found"
+        r"|[Nn]o such|[Dd]enied|cannot|can't"
         r"|[Ff]ailed|[Ff]ailure\b|Segmentation fault|[A-Z]\w+(Error|Exception)\b"
     )
-    # Matches torchrun's messages about a failed rank, and lines of stack traces that Open MPI or Python printed.
+    # Matches torchrun's messages about a failed rank, lines of stack traces that Open MPI or Python printed, and
+    # warnings.
     noise = re.compile(
         r"torch[./]distributed[./]elastic|ChildFailedError|exitcode|first observed failure|^Failures:"
-        r"|End of error message|^  File"
+        r"|End of error message|^  File|\bWARN(?:ING)?\b|Warning: "
     )
     # The stacks of all threads follow the line "Fatal Python error: Aborted". The cause is printed before this line.
     lines = reversed(last_lines(text.split("Python error: A")[0], 100))
-    return next((line.strip() for line in lines if signs.search(line) and not noise.search(line)), "")
+    return next((row.strip() for row in lines if signs.search(_PATH.sub("", row)) and not noise.search(row)), "")
+
+
+_PATH = re.compile(r"[^\s:=/]{0,255}/[^\s:]{0,999}")
+"""Matches a path up to a colon. The words of a path, such as `runs/error-analysis`, do not report an error."""
+_LOGGED = re.compile(r"\b(?:ERROR|CRITICAL)\b")
+_AT_EXIT = re.compile(
+    r"\s|\[rank\d|\[[WEF]\d{3,4} |[-=*]{3}|terminate called|Fatal Python|(?:Current t|T)hread 0x|Extension modules"
+    r"|Exception (?:ignored|raised)|MPI_ABORT|Abort|with errorcode|NOTE:|You may or may not|exactly when|wandb:|frame #"
+    r"|CUDA |For debugging|Compile with|During handling|The above exception|Segmentation fault|Killed"
+    r"|.{0,300}[Ww]arning:"
+)
+"""Matches lines that a process may print between an uncaught exception and its exit."""
+_MANY = 20
+
+
+def _after_handled(text: str, code: int) -> str:
+    """Returns the output after the last traceback if the program has handled this exception, or else the whole output.
+
+    Python exits with code 1 after an uncaught exception. A traceback before another exit code or a signal is the cause
+    only if the process then printed no more than at an exit. Before code 1, it is the cause unless the program logged
+    it as an error and went on, or printed many lines after it.
+    """
+    lines = text.split("\n")
+    found = list(_tracebacks(lines))
+    if not found:
+        return text
+    head, end, _ = found[-1]
+    more = sum(bool(line.strip()) and not _AT_EXIT.match(line) for line in lines[end + 1 :])
+    logged = head > 0 and _LOGGED.search(lines[head - 1][:999])
+    handled = more > (0 if code != 1 or logged else _MANY)
+    return "\n".join(lines[end + 1 :]) if handled else text
+
+
+def _crash(text: str) -> str:
+    """Returns the line that faulthandler prints before the stacks, except `Aborted`, which has another cause."""
+    return next(
+        (row.strip() for row in reversed(last_lines(text, 200)) if re.match("Fatal Python error: (?!Aborted)", row)), ""
+    )
+
+
+def _exit_text(text: str) -> str:
+    """Returns the last line if it may be the text of `sys.exit`, which Python prints before it exits with code 1."""
+    lines = last_lines(text)
+    if not lines or any(re.search(r"\b(?:ERROR|CRITICAL|FATAL)\b", line) for line in lines):
+        return ""
+    last = lines[-1].strip()
+    other = (
+        r"\W*$|.{0,300}\b(?:DEBUG|INFO|WARN(?:ING)?)\b|[{\[]|\W{0,9}(?:epoch|step|iter|loss)|.{0,300}(?:\d%|it/s|s/it)"
+    )
+    return "" if re.match(other, last, re.IGNORECASE) else last

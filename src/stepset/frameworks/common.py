@@ -133,7 +133,8 @@ def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, .
     devices = node_devices(job)
     notes = []
     if devices.unit in ("whole", "percent", "share"):
-        notes.append(f"procs_per_node: {devices.processes} ({devices.rule})")
+        hint = f"; {devices.hint}" if devices.hint else ""
+        notes.append(f"procs_per_node: {devices.processes} ({devices.rule}){hint}")
     if devices.unit == "mig" and devices.processes > 1 and not selects_mig:
         notes.append(
             f"procs_per_node: {devices.rule}; a CUDA process uses one MIG device, so the training code must set"

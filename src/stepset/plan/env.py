@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from stepset.errors import BadInputError
+from stepset.plan.expand import references
 from stepset.plan.model import EnvEntry
 from stepset.plan.values import FieldValue, SecretValue, Text, Value
 from stepset.spec.environ import EnvField, EnvSecret, EnvVar
@@ -44,7 +45,9 @@ def merge_env(
 ) -> tuple[EnvEntry, ...]:
     """Returns the entries of stepset, followed by the entries of the job.
 
-    If the job overrides an entry of stepset, the job's value takes the position of stepset's entry.
+    If the job overrides an entry of stepset, the job's value takes the position of stepset's entry. There is one
+    exception: a value that refers to an earlier variable of the job keeps the job's order. A container can refer
+    only to variables that are defined before the reference.
 
     If an entry of stepset has `from_pod`, the job may set the variable without `override: true`. In this case, the pod
     gets the job's value, and the agent derives the value of each process from the pod's value. The agent does not do
@@ -77,7 +80,21 @@ def merge_env(
                 for name in sorted(taken)
             )
         )
-    for name, var in env.items():
-        if name in entries:
-            entries[name] = EnvEntry(name, job_value(var), "overridden by the job", "job", replaced=entries[name].value)
-    return (*entries.values(), *(e for e in job_entries(env) if e.name not in entries))
+    own = {entry.name: entry for entry in job_entries(env)}
+    last: dict[str, EnvEntry] = {}  # these entries follow those of stepset, in the order of the job
+    for name, entry in own.items():
+        if name not in entries:
+            last[name] = entry
+            continue
+        entry = replace(entry, rule="overridden by the job", replaced=entries[name].value)
+        if _refers_to(entry.value, last) and name not in ALWAYS_RESERVED:  # other entries may refer to a reserved name
+            del entries[name]
+            last[name] = entry
+        else:
+            entries[name] = entry
+    return (*entries.values(), *last.values())
+
+
+def _refers_to(value: Value, names: Container[str]) -> bool:
+    parts = [part for part in value.parts if isinstance(part, str)] if isinstance(value, Text) else []
+    return any(found.name in names for part in parts if "$(" in part for found in references(part) if found.name)

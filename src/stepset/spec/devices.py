@@ -51,6 +51,7 @@ class Devices:
         problem: an error message if `procs_per_node: auto` cannot determine the number of processes. Otherwise "".
         invalid: the field whose value `problem` is about, if the value is invalid whatever procs_per_node is.
         ignored: the names of other device resources that the pod requests. They are not counted.
+        hint: when another number of processes is right, or "".
         unknown: the names of requested resources that may be accelerators. They are not counted. Empty if the pod
             requests other accelerators.
     """
@@ -64,6 +65,7 @@ class Devices:
     invalid: str = ""
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    hint: str = ""
 
     @property
     def counted_by_torchrun(self) -> bool:
@@ -180,7 +182,9 @@ def _counted(names: list[str], units: Mapping[str, Unit], amounts: Mapping[str, 
     if unit in ("device", "mig"):
         return Devices(name, number, number, f"{number} x {name}", unit, ignored=ignored)
     if unit == "whole":
-        return Devices(name, number, 1, f"{name}: one process for all", unit, ignored=ignored)
+        row = _row(name)
+        hint = row.hint if row else ""
+        return Devices(name, number, 1, f"{name}: one process for all", unit, ignored=ignored, hint=hint)
     if unit == "percent":
         return _percent([each for each in names if units[each] == "percent"], amounts)
     return Devices(name, 1, 1, f"{name}: a share of one device", unit)

@@ -52,18 +52,20 @@ class DeviceResource:
         meaning: a description of one unit, for the documentation. If the unit is `uncounted`, the description is also
             a part of the error message.
         source: the source of the information, such as the documentation of a device plugin.
+        hint: when another number of processes than that of `procs_per_node: auto` is right, or "".
     """
 
     names: tuple[str, ...]
     unit: Unit
     meaning: str
     source: str
+    hint: str = ""
 
 
 _DEVICE_PLUGIN = "NVIDIA/k8s-device-plugin v0.17, README"
 _HAMI = "Project-HAMi/HAMi v2.10, charts/hami/values.yaml"
 _INTEL = "intel/intel-device-plugins-for-kubernetes 0.32, cmd/gpu_plugin"
-_NEURON = "AWS Neuron 2.31, k8s-neuron-device-plugin"
+_NEURON = "AWS Neuron 2.31, k8s-neuron-device-plugin and Logical NeuronCore configuration"
 _ASCEND = "Project-HAMi/ascend-device-plugin, README"
 _KOORDINATOR = "Koordinator 1.7, device scheduling"
 _ALIYUN = "kubeflow/arena and ACK, GPU sharing"
@@ -144,14 +146,17 @@ KNOWN: Final[tuple[DeviceResource, ...]] = (
     DeviceResource(
         ("google.com/tpu", "cloud-tpus.google.com/*"),
         "whole",
-        "a TPU chip; one process uses all chips of its host, in JAX and PyTorch/XLA SPMD",
-        "JAX, Introduction to multi-controller JAX; PyTorch/XLA 2.8, SPMD",
+        "a TPU chip; one process uses all chips of its host, in JAX and PyTorch/XLA SPMD. Without SPMD, PyTorch/XLA"
+        " runs one process per chip, so `procs_per_node` must be the number of chips",
+        "JAX, Introduction to multi-controller JAX; PyTorch/XLA 2.8, SPMD and torch_xla.launch",
+        "PyTorch/XLA without SPMD runs one process per chip: give procs_per_node as the number of chips",
     ),
     DeviceResource(("aws.amazon.com/neuroncore",), "device", "a NeuronCore", _NEURON),
     DeviceResource(
         ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice"),
         "uncounted",
-        "a chip of 2 to 8 NeuronCores, depending on the instance; each process uses one core",
+        "a chip of 2 to 8 logical NeuronCores, depending on the instance (Trn2: 8 physical cores, 4 logical ones by"
+        " default); each process uses one logical core",
         _NEURON,
     ),
     DeviceResource(("habana.ai/gaudi",), "device", "a Gaudi card", "Intel Gaudi, Kubernetes device plugin"),

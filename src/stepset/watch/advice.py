@@ -111,6 +111,19 @@ def hang_advice(*, torch: bool | None) -> str:
     )
 
 
+def late_exit_advice(sources: str) -> str:
+    """Returns the advice for a run in which some ranks had exited with code 0 at the deadline.
+
+    Args:
+        sources: the ranks that still ran.
+    """
+    return (
+        f"Find out why {sources} had not exited: call faulthandler.dump_traceback_later(60) at the end of the script,"
+        " so that a rank that does not exit prints its Python stack; it may wait for a thread, a child process, or a"
+        " rank that has exited; if it still trained, check that all ranks run the same number of steps."
+    )
+
+
 def early_exit_advice(source: str) -> str:
     """Returns the advice for a rank that lost its peer after the rank `source` had exited with code 0."""
     return (

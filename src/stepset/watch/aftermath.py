@@ -235,5 +235,6 @@ def _observation(source: str, event: Mapping[str, Any]) -> Observation:
         exit_code=event.get("exit_code"),
         signal=event.get("signal"),
         error=event.get("error", ""),
+        searched="error" in event,
         kind=FailureKind(kind) if kind in set(FailureKind) else None,
     )

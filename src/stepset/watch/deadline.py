@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepset.run_status import FailureKind, RunStatus
-from stepset.watch.advice import RAISED_ADVICE, hang_advice
+from stepset.watch.advice import RAISED_ADVICE, hang_advice, late_exit_advice
 from stepset.watch.diagnose import Observation
 from stepset.watch.rank_mark import without_rank_mark
-from stepset.watch.silence import silence
+from stepset.watch.silence import silence, unfinished
 from stepset.watch.tracebacks import stuck_rank
 
 
@@ -32,7 +32,7 @@ def exceeded_deadline(
     seen = Observation("", now, kind=FailureKind.DEADLINE_EXCEEDED)
     stuck, idle = stuck_rank(status, tail, now), silence(status, now)
     if idle:
-        seen = replace(seen, advice=hang_advice(torch=torch))
+        seen = replace(seen, advice=deadline_advice(unfinished(status), torch=torch))
     if stuck is not None:
         row, error = stuck
         text = f"{text}; {row.source} had printed a traceback and had not exited"
@@ -40,3 +40,13 @@ def exceeded_deadline(
         seen = replace(seen, advice=RAISED_ADVICE, rank=row.rank, node=row.node, error=error, tail=lines)
     text = f"{text}; {idle}." if idle else f"{text}."
     return replace(seen, how=text, error=seen.error or text)
+
+
+def deadline_advice(late: str, *, torch: bool | None) -> str:
+    """Returns the advice for a run that may have hung until its deadline.
+
+    Args:
+        late: the ranks that still ran after other ranks had exited with code 0. "" if there are none.
+        torch: whether the framework of the run is torch. None if the framework is unknown.
+    """
+    return late_exit_advice(late) if late else hang_advice(torch=torch)

@@ -24,7 +24,7 @@ from stepset.watch.advice import (
 from stepset.watch.crash import FATAL, with_first_frame, without_extensions
 from stepset.watch.present.sentences import duration
 from stepset.watch.rank_mark import without_rank_mark
-from stepset.watch.tracebacks import final_exception, user_frame
+from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame
 
 TAIL = 20
 """The maximum number of last lines in a `Failure`."""
@@ -45,6 +45,7 @@ class Observation:
     exit_code: int | None = None
     signal: int | None = None
     error: str = ""  # the first error that is not only a consequence of another failure
+    searched: bool = False  # whether the agent has searched the output for the error, with `error` as the result
     kind: FailureKind | None = None  # set if it is known from the agent's checks or from a condition of the pod
     tail: tuple[str, ...] = ()  # the last lines
     stopped: bool = False  # whether the rank or pod was stopped on purpose, after a failure or the end of the run
@@ -231,6 +232,7 @@ def _combine(old: Observation, new: Observation) -> Observation:
         exit_code=old.exit_code if known else new.exit_code,
         signal=old.signal if known else new.signal,
         error=old.error or new.error,
+        searched=old.searched or new.searched,
         kind=old.kind or new.kind,
         tail=_later_tail(old.tail, new.tail),
         out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
@@ -304,8 +306,13 @@ def _kind_in(text: str) -> FailureKind | None:
 
 
 def error_of(o: Observation) -> str:
-    """Returns the reported error. If no error was reported, returns the error in the last lines."""
-    return without_rank_mark(o.source, o.error) or find_error(_last_lines(o))
+    """Returns the reported error. If no error was reported, returns the error in the last lines.
+
+    The agent does not report the exception of a traceback that the process has handled. Such an exception in the last
+    lines is no error either.
+    """
+    lines = _last_lines(o)
+    return without_rank_mark(o.source, o.error) or find_error(after_tracebacks(lines) if o.searched else lines)
 
 
 def _last_lines(o: Observation) -> list[str]:
@@ -325,8 +332,13 @@ def find_error(lines: Sequence[str]) -> str:
     """
     named = next((line for line in reversed(lines) if re.match(_ERROR_LINE, line[:_SEARCHED])), "")
     named = named or next((line for line in reversed(lines) if _kind_in(line)), "")
-    named = named or next((line for line in reversed(lines) if re.search(_LOGGED_ERROR, line[:_SEARCHED])), "")
+    named = named or next((line for line in reversed(lines) if re.search(_LOGGED_ERROR, _without_paths(line))), "")
     return named or next((line for line in reversed(lines) if line.startswith(FATAL)), "")
+
+
+def _without_paths(line: str) -> str:
+    """Removes paths, because the words of a path such as `/data/ERROR/1.log` do not report an error."""
+    return " ".join(word for word in line[:_SEARCHED].split() if "/" not in word)
 
 
 def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str:

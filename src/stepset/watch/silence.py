@@ -22,6 +22,18 @@ _TEXT = 80
 """The maximum number of characters of the last line in a message."""
 
 
+def unfinished(status: RunStatus) -> str:
+    """Returns the running ranks of a run in which other ranks have exited with code 0. Returns "" if there are none.
+
+    >>> from stepset.run_status import RankStatus
+    >>> states = ["Succeeded", "Running"]
+    >>> rows = [RankStatus(f"rank {n}", n, "node-0", state=state) for n, state in enumerate(states)]
+    >>> unfinished(RunStatus("a-1", "a", "local", ranks=tuple(rows)))
+    'rank 1'
+    """
+    return _named([row.source for row in _running(status)]) if _exited(status) else ""
+
+
 def silence(status: RunStatus, now: float) -> str:
     """Returns what is known about the ranks of a run if no running rank prints lines at the time `now`.
 
@@ -29,21 +41,21 @@ def silence(status: RunStatus, now: float) -> str:
     whose last lines are older. It also lists the running ranks that have printed no line, and the ranks that have
     already exited.
 
-    Returns "" if, in the last `SILENT` seconds, the run started or a rank printed a line. Also returns "" if no rank
-    was running.
+    If, in the last `SILENT` seconds, the run started or a rank printed a line, the text only lists the running ranks
+    and the ranks that have exited. Returns "" if there are not both, or if no rank was running.
 
     >>> from stepset.run_status import RankStatus
     >>> rows = [RankStatus(f"rank {n}", n, "node-0", state="Running", last_line_at=at) for n, at in enumerate([60, 20])]
     >>> silence(RunStatus("a-1", "a", "local", started=10.0, ranks=tuple(rows)), 90.0)
     'no running rank had printed a line for 30 s; rank 1 printed its last line 1m10s before'
     """
-    if status.started is None or now - status.started < SILENT:
-        return ""
     running = _running(status)
+    if not running or status.started is None or now - status.started < SILENT:
+        return _exit_words(status)
     printed = [row for row in running if row.last_line_at is not None]
     newest = max(printed, key=lambda row: row.last_line_at or 0.0, default=None)
-    if not running or (newest is not None and _age(newest, now) < SILENT):
-        return ""
+    if newest is not None and _age(newest, now) < SILENT:
+        return _exit_words(status)
     words = ["no running rank had printed a line"]
     if newest is not None:
         words[0] += f" for {duration(int(_age(newest, now)))}"
@@ -52,7 +64,7 @@ def silence(status: RunStatus, now: float) -> str:
         words.append(_last_lines(_earlier(running), f"{duration(int(oldest))} before"))
         silent = [row.source for row in running if row.last_line_at is None]
         words.append(f"{_named(silent)} had printed no line yet, which does not prove a hang" if silent else "")
-    words.append(_exited(status, running))
+    words.append(_exit_words(status))
     return "; ".join(filter(None, words))
 
 
@@ -73,11 +85,14 @@ def _running(status: RunStatus) -> list[RankStatus]:
     return [row for row in status.ranks if row.rank is not None and row.state == "Running"]
 
 
-def _exited(status: RunStatus, running: Sequence[RankStatus]) -> str:
-    """Returns which ranks have exited with code 0. The other ranks may wait for these ranks."""
-    exited = [row.source for row in status.ranks if row.rank is not None and row.state == "Succeeded"]
-    left = _named([row.source for row in running])
-    return f"{_named(exited)} had exited with code 0 while {left} still ran" if exited else ""
+def _exited(status: RunStatus) -> list[str]:
+    return [row.source for row in status.ranks if row.rank is not None and row.state == "Succeeded"]
+
+
+def _exit_words(status: RunStatus) -> str:
+    """Returns which ranks have exited with code 0, and which have not. The latter may wait for the former."""
+    left = unfinished(status)
+    return f"{_named(_exited(status))} had exited with code 0 while {left} still ran" if left else ""
 
 
 def _earlier(running: Sequence[RankStatus]) -> list[str]:

@@ -75,6 +75,20 @@ def final_exception(lines: Sequence[str]) -> str:
     return printed[-1] if above.endswith(_HEAD) and not printed[-2].endswith(_HEAD) else ""
 
 
+def after_tracebacks(lines: Sequence[str]) -> Sequence[str]:
+    """Returns the lines after the last Python traceback. The beginning of the traceback may be missing.
+
+    >>> after_tracebacks(['  File "t.py", line 1, in <module>', "ValueError: bad", "epoch 2"])
+    ['epoch 2']
+    """
+    ends = (
+        at
+        for at in reversed(range(len(lines)))
+        if _EXCEPTION.match(lines[at][:_SEARCHED]) and (not at or lines[at - 1][:1].isspace())
+    )
+    return lines[next(ends, -1) + 1 :]
+
+
 def user_frame(error: str, lines: Sequence[str]) -> str:
     """Returns the innermost frame that is not in a library, from the traceback of an error.
 

@@ -266,6 +266,7 @@ class Gang:
             exit_code=exit_code,
             signal=number,
             error=event.get("error", ""),
+            searched="error" in event,
             kind=FailureKind(kind) if kind in set(FailureKind) else None,
             tail=() if succeeded else self._journal.tail(source),
             stopped=stopped,

@@ -16,7 +16,7 @@ from stepset.targets.kinds.failure_policy import job_policies, jobset_failure_po
 from stepset.targets.metadata import TRAINER_STEP, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.optional_fields import without_empty
-from stepset.targets.pods.placement import exclusive_group
+from stepset.targets.pods.placement import exclusive_group, node_selector_strategy
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
 
@@ -84,11 +84,12 @@ def job_annotations(request: RenderRequest, group: PodGroup) -> dict[str, str]:
     """Returns the annotations of a group's Job.
 
     If the job sets `scheduling.topology.exclusive`, the annotations of the nodes request an exclusive topology domain.
+    JobSet reads the strategy for exclusive domains from the same object as the request.
     """
     exclusive = request.job.scheduling.topology.exclusive
     if exclusive is None or group.name != exclusive_group(request.plan):
         return {}
-    return {_EXCLUSIVE_TOPOLOGY: exclusive}
+    return {_EXCLUSIVE_TOPOLOGY: exclusive, **node_selector_strategy(request.job)}
 
 
 def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) -> dict[str, Any]:

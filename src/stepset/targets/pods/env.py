@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stepset.plan.expand import expand, references
 from stepset.plan.model import EnvEntry
 from stepset.plan.values import Attempt, FieldValue, NodeRank, RendezvousId, Resolver, SecretValue, Text, Value, resolve
 from stepset.targets.names import RENDEZVOUS_KEY, InAgent, InManifest, PodNames, agent_config_map
@@ -64,3 +65,22 @@ def process_env(entries: Iterable[EnvEntry], names: Resolver) -> dict[str, str]:
         for entry in entries
         if isinstance(entry.value, Text) and entry.value.needs_agent
     }
+
+
+def known_values(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the values of the variables in a container's `env` that do not depend on the pod or on the cluster.
+
+    References to earlier variables are replaced, as the kubelet replaces them. The result does not contain variables
+    from fields or Secrets, and variables that refer to a variable without a known value.
+    """
+    known: dict[str, str] = {}
+    for row in rows:
+        name, text = row["name"], row.get("value", "")
+        known.pop(name, None)
+        if not row.get("valueFrom") and isinstance(text, str) and _refers_only_to(known, text):
+            known[name] = expand(text, known)
+    return known
+
+
+def _refers_only_to(known: Mapping[str, str], text: str) -> bool:
+    return all(found.name is None or found.name in known for found in references(text))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset.plan.model import LAUNCHER, NODE, PodGroup
+from stepset.spec.template import pod_annotations
 from stepset.targets.metadata import GROUP, RUN
 
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
@@ -25,6 +26,10 @@ if TYPE_CHECKING:  # code that only reads runs must not import pydantic
 PLACEMENT_FIELDS = frozenset({"nodeSelector", "tolerations", "affinity", "nodeName", "topologySpreadConstraints"})
 """The fields of a pod spec that select machines. In `pod_template`, these fields apply only to the nodes."""
 
+_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
+"""With this annotation, an administrator labels the machines of a domain with the name of the Job that may use them.
+JobSet then sets a node selector and a toleration (jobset v0.12.0 pkg/controllers/jobset_controller.go, constructJob).
+"""
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _KUEUE = "kueue.x-k8s.io/podset-"
 _KUEUE_GROUP = f"{_KUEUE}group-name"
@@ -43,6 +48,16 @@ def exclusive_group(plan: LaunchPlan) -> str:
     The result is the group of the nodes. If the launcher is the only node, the result is the group of the launcher.
     """
     return NODE if plan.has_group(NODE) else plan.success.group
+
+
+def node_selector_strategy(job: TrainingJob) -> dict[str, str]:
+    """Returns the annotation with which the job selects JobSet's node-selector strategy, or an empty mapping.
+
+    JobSet's webhook reads the annotation from the pods, and the controller reads it from the Job of the pods. If only
+    the pods have the annotation, JobSet ignores `scheduling.topology.exclusive`.
+    """
+    given = {**job.annotations, **pod_annotations(job.pod_template)}
+    return {_NODE_SELECTOR: str(given[_NODE_SELECTOR])} if _NODE_SELECTOR in given else {}
 
 
 def affinity_of(job: TrainingJob, plan: LaunchPlan, run: str, group: PodGroup) -> dict[str, Any]:

@@ -11,14 +11,15 @@ from typing import Any
 
 from stepset.frameworks.mpi import MASTER_VARIABLES
 from stepset.plan.model import PodGroup, SshKeys
-from stepset.plan.values import Text, resolve
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
-from stepset.spec.template import node_env_names
+from stepset.spec.template import node_container, node_env_names
 from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, config_map, secret_name
-from stepset.targets.names import RUN_DIR, SSH_DIR, InManifest, PodNames
+from stepset.targets.names import CONTAINER, RUN_DIR, SSH_DIR, PodNames
+from stepset.targets.pods.env import container_env, known_values
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.shell import is_shell_name
+from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.request import RenderRequest
 
 SSH_KEYS_DIR = f"{RUN_DIR}/ssh"
@@ -37,6 +38,8 @@ SSH_CONFIG = "ssh_config"
 SECRET_VOLUME = "mpi-ssh-auth"
 CONFIG_VOLUME = "stepset-ssh"
 _SSH_PORT = "ssh"
+_ANY_FIELD = "metadata.name"
+"""Stands for the fields of a pod that contain its index and its restarts, which are unknown before the pod exists."""
 
 # If sshd runs as root, the directory /run/sshd must exist. Images do not contain this directory. It cannot be a volume,
 # because the file mode of a volume would be wrong.
@@ -98,13 +101,16 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dic
 def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
     """Returns the line of the server configuration that sets MASTER_ADDR and MASTER_PORT in ssh sessions.
 
-    The line is necessary because an ssh session does not have the variables of the container. If a value contains
-    characters that the configuration does not allow, the result is empty.
+    The line is necessary because an ssh session does not have the variables of the container. sshd does not replace
+    references such as `$(NAME)`, so the line contains the final values. It does not contain a variable whose value is
+    unknown before the pod of the launcher exists. If a value contains characters that the configuration does not allow,
+    the result is empty.
     """
     launcher = request.plan.group(request.plan.success.group)
-    entries = {entry.name: entry.value for entry in launcher.env if entry.name in MASTER_VARIABLES}
-    in_manifest = InManifest(names)
-    words = [f"{name}={resolve(value, in_manifest)}" for name, value in entries.items() if isinstance(value, Text)]
+    container = {"name": CONTAINER, "env": container_env(launcher.env, names, _ANY_FIELD, _ANY_FIELD)}
+    merged = merge({"spec": {"containers": [container]}}, overlay_of(request.job, launcher))
+    values = known_values(node_container(merged).get("env") or ())
+    words = [f"{name}={values[name]}" for name in MASTER_VARIABLES if name in values]
     return [f"SetEnv {' '.join(words)}"] if words and not any(set(word) & set(" \"'\n") for word in words) else []
 
 

@@ -16,6 +16,7 @@ from stepset.spec.names import DNS_1035, jobset_name_budget
 from stepset.spec.template import node_container
 from stepset.targets import gang
 from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size
+from stepset.targets.pods.placement import node_selector_strategy
 from stepset.targets.pods.template import needs_namespace
 from stepset.targets.request import RenderRequest, check_target
 from stepset.targets.validation.capabilities import missing_capabilities
@@ -203,7 +204,9 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     elif scheduling.queue_name is not None and kind == "kueue":
         yield from label_problems("scheduling", {"queue_name": scheduling.queue_name})
     exclusive, nodes = scheduling.topology.exclusive, plan.group(plan.success.group)
-    if exclusive is not None and kind in ("coscheduling", "volcano") and max(job.num_nodes, nodes.count) > 1:
+    # With the node-selector strategy, JobSet creates all pods at once (jobset v0.12.0 pkg/webhooks/pod_webhook.go).
+    in_turn = exclusive is not None and not node_selector_strategy(job)
+    if in_turn and kind in ("coscheduling", "volcano") and max(job.num_nodes, nodes.count) > 1:
         yield (
             f"scheduling.topology.exclusive: the run would never start with gang: {kind}: JobSet creates the other pods"
             " of the nodes after the first one is scheduled, and the gang scheduler schedules none until all exist; use"

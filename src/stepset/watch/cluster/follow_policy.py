@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
-from stepset.watch.advice import hang_advice, make_failure
+from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.trouble import NO_FIX, OVERDUE, LostPod, lost_pods, trouble_of
-from stepset.watch.silence import printed_earlier, silence
+from stepset.watch.deadline import deadline_advice
+from stepset.watch.silence import printed_earlier, silence, unfinished
 
 TERMINATING = "the run is being deleted; its pods have time to end"
 QUIET = "if the run hangs, `py-spy dump` in its pods shows where; set a deadline to end such runs"
@@ -94,7 +95,7 @@ class FollowPolicy:
     def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
         self.gave_up = False
         self._timeouts, self._sources = timeouts, sources
-        self._silence = ""
+        self._silence, self._late = "", ""
         self._waited_for, self._since = "", 0.0
         self._permanent_for: tuple[str, FailureKind, float] | None = None
         self._permanent_since = 0.0
@@ -117,6 +118,7 @@ class FollowPolicy:
         if not (status.phase.final or _is_stopped(objects)):
             known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
             self._silence = silence(self._read(status), now) if known else ""
+            self._late = unfinished(self._read(status)) if known else ""
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
@@ -137,7 +139,7 @@ class FollowPolicy:
         if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or not self._silence:
             return status
         message = f"{failure.message.rstrip('.')}; {self._silence}."
-        return status.with_(failure=replace(failure, message=message, advice=hang_advice(torch=None)))
+        return status.with_(failure=replace(failure, message=message, advice=deadline_advice(self._late, torch=None)))
 
     def _read(self, status: RunStatus) -> RunStatus:
         """Returns the status with only the rows of ranks whose lines the follower reads.

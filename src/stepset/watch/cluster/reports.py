@@ -189,4 +189,4 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
 def _end_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns those fields of an event that are used to diagnose a failure."""
     found = {name: event.get(name) for name in ("rank", "at", "exit_code", "signal", "kind", "alone")}
-    return {**found, "error": event.get("error", "")[:KEPT]}
+    return {**found, "error": event["error"][:KEPT]} if "error" in event else found

@@ -302,6 +302,7 @@ def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Obse
         exit_code=integer(event, "exit_code"),
         signal=integer(event, "signal"),
         error=str(event.get("error") or ""),
+        searched="error" in event,
         kind=_KINDS.get(kind) if isinstance(kind, str) else None,
     )
 
