@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,7 +57,16 @@ def _remove_home() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def airflow_db() -> None:
-    """Creates Airflow's database as a copy of one that is cached per version of the lock file: migrating is slow."""
+    """Creates Airflow's database."""
+    create_database()
+
+
+@cache
+def create_database() -> None:
+    """Copies a database that is cached for each version of the lock file: migrating is slow.
+
+    Once for each process: tests/reported has these fixtures, too, and a second copy would replace a database in use.
+    """
     versions = hashlib.sha256(lock_file().read_bytes()).hexdigest()[:12]
     database, kept = HOME / "airflow.db", cache_root().with_name("airflow") / f"{versions}.db"
     kept.parent.mkdir(parents=True, exist_ok=True)

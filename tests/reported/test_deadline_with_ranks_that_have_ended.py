@@ -1,6 +1,6 @@
 """At a deadline, the message names the ranks that have not ended, and the advice is not a longer deadline.
 
-Source: pytorch/pytorch#97432 and similar reports about processes that hang at their exit.
+Source: pytorch/pytorch#75097, a process that hangs in destroy_process_group.
 """
 
 from __future__ import annotations

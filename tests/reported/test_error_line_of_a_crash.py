@@ -1,7 +1,7 @@
 """The error of a failed rank is what ended it: the text of `sys.exit`, the signal of a crash, or its last exception.
 
 A path with the word "error", and an exception that the code has handled and logged, are not the error.
-Source: pytorch/pytorch#66861 and similar reports about the root cause that torchrun prints.
+Source: pytorch/pytorch#91278, and other reports in which torchrun names no error.
 """
 
 from __future__ import annotations
