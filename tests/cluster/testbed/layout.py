@@ -153,8 +153,10 @@ class Choice:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The components of this choice; kubernetes first, because its kubectl renders the others' manifests."""
+        """The components of this choice; kubernetes first, because its kubectl renders the others' manifests.
+
+        The tests that start kwok or Volcano build these when they need them.
+        """
         kueue = ("kueue",) if self.kueue else ()
         fixed = (f"kubernetes-{self.kubernetes}", "etcd", "pause", "coredns", f"jobset-{self.jobset}", "trainer")
-        # Some tests start kwok or Volcano; both are included so that no test has to compile them.
-        return (*fixed, *kueue, "kwok", "volcano")
+        return (*fixed, *kueue)
