@@ -37,8 +37,6 @@ TRIES = 3
 """How often a test that fails is run, with the first time."""
 _SECONDS_TO_STOP = 600
 """The time in which an interrupted pytest tears down its fixtures, for example a cluster's nodes."""
-
-
 SEPARATE = ("machine", "exhaustive")
 """Marks of tests that have a group of their own."""
 
@@ -415,9 +413,8 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a shell starts programs in the background with SIGINT ignored
+# A shell starts programs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for _number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(_number, _interrupt)
 for _group in GROUPS:

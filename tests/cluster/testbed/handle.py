@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +22,8 @@ from .build import binary
 from .layout import BORROWED_FILE, HOST_IMAGE, KUBECONFIG, STATE, Choice, TestbedError
 from .objects import ATTEMPTS_FOR, Objects, known
 
-_REPEATED = {"create": "AlreadyExists", "delete": "NotFound", "apply": ""}
-"""Commands that are repeated -> the reason that a second attempt gets if the first one was successful."""
+_REPEATED = {"apply": "(AlreadyExists)", "create": "(AlreadyExists)", "delete": "(NotFound)"}
+"""Commands that are repeated -> the reason in the error of a second attempt if the first one was successful."""
 _BUSY = re.compile(r"etcdserver: |connection refused|Unable to connect|handshake timeout|TooManyRequests|InternalError")
 
 
@@ -52,35 +52,34 @@ class Cluster:
     def kubectl(self, *arguments: str, text: str = "", timeout: float = 300.0) -> str:
         """Runs kubectl and returns its output.
 
+        A command that creates or deletes objects is repeated while the server is busy or does not answer.
+
         Args:
             arguments: the command line after the program.
             text: standard input.
             timeout: seconds; longer than any --timeout in `arguments`.
 
-        A command that creates or deletes objects is repeated while the server is busy or does not answer.
-
         Raises:
             TestbedError: kubectl failed (the error contains its message) or took too long.
         """
+        verb, again = arguments[0], False
+        for last in attempts(ATTEMPTS_FOR):
+            done = self._kubectl(arguments, text, timeout)
+            if not done.returncode or (again and _REPEATED[verb] in done.stderr):
+                return done.stdout
+            if last or verb not in _REPEATED or not _BUSY.search(done.stderr):
+                break
+            again = True
+        raise TestbedError(f"{_shown(arguments)}: {done.stderr.strip()}")
+
+    def _kubectl(self, arguments: Sequence[str], text: str, timeout: float) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
         # On the test cluster the discovery cache is in the directory that `down` removes.
         words = [self.program, *(["--cache-dir", str(STATE / "kubectl")] if self.choice else []), *arguments]
-        command = f"kubectl {' '.join(arguments)[:100]}"
-        again = False
-        for last in attempts(ATTEMPTS_FOR):
-            try:
-                done = subprocess.run(
-                    words, input=text, env=environment, capture_output=True, text=True, timeout=timeout
-                )
-            except subprocess.TimeoutExpired as error:
-                raise TestbedError(f"{command}: no end after {timeout:.0f} s") from error
-            done_before = again and arguments[0] in _REPEATED and f"({_REPEATED[arguments[0]]})" in done.stderr
-            if not done.returncode or done_before:
-                break
-            if last or arguments[0] not in _REPEATED or not _BUSY.search(done.stderr):
-                raise TestbedError(f"{command}: {done.stderr.strip()}")
-            again = True
-        return done.stdout
+        try:
+            return subprocess.run(words, input=text, env=environment, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise TestbedError(f"{_shown(arguments)}: no end after {timeout:.0f} s") from error
 
     @cached_property
     def objects(self) -> Objects:
@@ -186,6 +185,10 @@ def _named(kubeconfig: str) -> Cluster:
     cluster = Cluster(kubeconfig, program, image, os.environ.get("STEPSET_TEST_PYTHON", "python3"), None)
     cluster.kubectl("get", "--raw", "/readyz", timeout=20)
     return cluster
+
+
+def _shown(arguments: Sequence[str]) -> str:
+    return f"kubectl {' '.join(arguments)[:100]}"
 
 
 def _in(namespace: str) -> list[str]:
