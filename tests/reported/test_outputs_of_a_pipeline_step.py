@@ -46,7 +46,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nan_in_the_result_is_null_with_a_note(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepset_kfp.outputs.artifacts.in_kfp_pod", lambda _: True)
+    for name in ("KFP_POD_NAME", "KUBERNETES_SERVICE_HOST"):  # as in the pod of a step
+        monkeypatch.setenv(name, "set")
     train(inputs_of(tmp_path, tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "result").read_text()) == NAN_RESULT
     assert NOT_FINITE in "".join(capfd.readouterr())
