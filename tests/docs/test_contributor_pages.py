@@ -178,8 +178,8 @@ class TestWalk:
         assert set(step.names) - _defined(step.path) == set()
 
     def test_each_file_is_imported_by_an_earlier_one(self) -> None:
-        builder = ROOT / "tools" / "build_agent.py"
-        assert "from stepset.agent.command_line import main" in builder.read_text(encoding="utf-8")
+        start = ROOT / "src" / "stepset" / "agent" / "start.py"
+        assert "from stepset.agent.command_line import main" in start.read_text(encoding="utf-8")
         known = {_module(_walk()[0].path), "stepset.agent.command_line"}
         for step in _walk():
             assert _module(step.path) in known, f"step {step.number}: no earlier file imports {step.path.name}"

@@ -1,7 +1,6 @@
 """The importer of the modules in the agent's file. It can also write a compiled copy of the file.
 
-tools/build_agent.py builds the file, which contains the encoded sources of the modules. The file decodes the sources,
-runs this module, calls `install`, and calls `main` of the module `command_line`.
+The module `start` runs this module and calls `install`.
 """
 
 from __future__ import annotations

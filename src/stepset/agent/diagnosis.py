@@ -154,7 +154,7 @@ def launcher_report(text: str) -> dict[str, Any]:
     for pattern, keys in _LAUNCHERS:
         found = re.search(pattern.replace("NUMBER", f"({_NUMBER})"), text, re.DOTALL | re.IGNORECASE)
         if found:
-            return {key: int(value) for key, value in zip(keys, found.groups())}  # noqa: B905 - no strict= in Python 3.8
+            return {key: int(value) for key, value in zip(keys, found.groups())}
     return report
 
 
