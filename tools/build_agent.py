@@ -1,6 +1,6 @@
 """Builds src/stepset/agent/built/agent.py, the single file that runs in pods, from the package src/stepset/agent.
 
-The file contains start.py and, in TEXT, all other modules. `make lint` checks with `--check` that it is current.
+The file contains built/start.py and, in TEXT, all modules. `make lint` checks with `--check` that it is current.
 """
 
 import ast
@@ -22,7 +22,7 @@ _Edit = tuple[tuple[int, int], tuple[int, int], str]  # start and end (line, col
 def build(package: Path = PACKAGE, digits: str = "") -> str:
     """Returns the built file, with `digits` or all modules as TEXT. Raises SyntaxError for syntax after Python 3.8."""
     digits = digits or base64.b85encode(zlib.compress(read_modules(package).encode(), 9), pad=True).decode()
-    return _HEAD + strip(package / "start.py").replace("@TEXT@", digits.replace("$", ","))
+    return _HEAD + strip(package / "built" / "start.py").replace("@TEXT@", digits.replace("$", ","))
 
 
 def is_current(built: str, package: Path = PACKAGE) -> bool:
@@ -36,7 +36,7 @@ def is_current(built: str, package: Path = PACKAGE) -> bool:
 
 def read_modules(package: Path = PACKAGE) -> str:
     """Returns the name and the stripped source of each module in TEXT, separated by NUL."""
-    paths = [path for path in sorted(package.glob("*.py")) if path.stem not in ("__init__", "start")]
+    paths = [path for path in sorted(package.glob("*.py")) if path.stem != "__init__"]
     return "\0".join(f"stepset.agent.{path.stem}\0{strip(path)}" for path in paths)
 
 

@@ -50,7 +50,7 @@ def test_the_shipped_file_is_the_build_result(checkout: Path) -> None:
     [
         ("rank.py", "DRAIN if ended_at", "0.0 if ended_at"),
         ("errors.py", "EXIT_PEERS = 70", "EXIT_PEERS = 69"),
-        ("start.py", "SIG_BLOCK", "SIG_UNBLOCK"),
+        ("built/start.py", "SIG_BLOCK", "SIG_UNBLOCK"),
         ("lines.py", "import time\n", "import time\n\n"),
         ("built/agent.py", 'TEXT = "', 'TEXT = "('),
         ("built/agent.py", "SIG_BLOCK", "SIG_UNBLOCK"),

@@ -178,7 +178,7 @@ class TestWalk:
         assert set(step.names) - _defined(step.path) == set()
 
     def test_each_file_is_imported_by_an_earlier_one(self) -> None:
-        start = ROOT / "src" / "stepset" / "agent" / "start.py"
+        start = ROOT / "src" / "stepset" / "agent" / "built" / "start.py"
         assert "from stepset.agent.command_line import main" in start.read_text(encoding="utf-8")
         known = {_module(_walk()[0].path), "stepset.agent.command_line"}
         for step in _walk():

@@ -1,6 +1,6 @@
 """The importer of the modules in the agent's file. It can also write a compiled copy of the file.
 
-The module `start` runs this module and calls `install`.
+built/start.py runs this module and calls `install`.
 """
 
 from __future__ import annotations

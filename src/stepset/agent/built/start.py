@@ -1,4 +1,4 @@
-"""The code of the built file outside TEXT, which contains the other modules. tools/build_agent.py sets TEXT."""
+"""The code of the built file outside TEXT, which contains the modules. tools/build_agent.py sets TEXT."""
 
 from __future__ import annotations
 
