@@ -256,6 +256,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
             },
         ),
         "deadline": DURATIONS,
+        "termination_grace_period": DURATIONS,
         "ttl": DURATIONS,
         "scheduling": st.fixed_dictionaries(
             {},

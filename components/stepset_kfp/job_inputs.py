@@ -26,6 +26,7 @@ TEXT_FIELDS = (
     "code",
     "checkpoint_dir",
     "deadline",
+    "termination_grace_period",
     "ttl",
     "service_account",
     "security",
@@ -50,7 +51,7 @@ NOT_GIVEN = -1
 
 The value is not 0, because a pipeline may compute 0 nodes by mistake. Such a pipeline must not train on one node."""
 
-_YAML_FIELDS = ("framework", "procs_per_node", "deadline", "ttl", "agent")
+_YAML_FIELDS = ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl", "agent")
 """The string inputs that are parsed as YAML, because a job file accepts several types for these fields."""
 
 

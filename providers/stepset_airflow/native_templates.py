@@ -27,7 +27,9 @@ _OF_FUNCTIONS = frozenset({"op_args", "op_kwargs", "templates_dict"})
 _LISTS_OF_TEXTS = frozenset({"args", "command", "requirements"})
 _MAPPINGS_OF_TEXTS = frozenset({"env", "labels", "annotations", "node_selector", "nodeSelector", "matchLabels"})
 """The keys of mappings whose values are texts: fields of a job, and fields of a pod in `pod_template`."""
-_TEXTS = frozenset({"name", "image", "script", "module", "function", "checkpoint_dir", "deadline", "ttl"})
+_TEXTS = frozenset(
+    {"name", "image", "script", "module", "function", "checkpoint_dir", "deadline", "ttl", "termination_grace_period"}
+)
 """The fields of a job that are never lists or mappings."""
 
 

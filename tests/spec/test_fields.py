@@ -62,6 +62,7 @@ FULL: dict[str, Any] = {
     "roles": [{**ROLE, "name": "fetch"}, {**ROLE, "name": "prepare", "after": ["fetch"]}],
     "restart": {"max_restarts": 3, "user_errors": "fail", "lost_node": "release", "lost_node_after": "10m"},
     "deadline": "12h",
+    "termination_grace_period": "2m",
     "ttl": "1h",
     "scheduling": {
         "queue_name": "team-a",

@@ -151,6 +151,10 @@ class TestAgent:
         assert agent_config(objects)["grace"] < pod(objects)["spec"]["terminationGracePeriodSeconds"]
         objects = rendered(pod_template={"terminationGracePeriodSeconds": 300})
         assert (agent_config(objects)["grace"], pod(objects)["spec"]["terminationGracePeriodSeconds"]) == (290, 300)
+        objects = rendered(termination_grace_period="2m")
+        assert (agent_config(objects)["grace"], pod(objects)["spec"]["terminationGracePeriodSeconds"]) == (110, 120)
+        objects = rendered(termination_grace_period="2m", pod_template={"terminationGracePeriodSeconds": 12})
+        assert (agent_config(objects)["grace"], pod(objects)["spec"]["terminationGracePeriodSeconds"]) == (6, 12)
 
     def test_the_verdict_or_the_last_lines_are_the_termination_message(self) -> None:
         assert container(rendered())["terminationMessagePolicy"] == "FallbackToLogsOnError"

@@ -59,6 +59,7 @@ class Settings(TypedDict, total=False):
     roles: list[Mapping[str, Any]]
     restart: Mapping[str, Any]
     deadline: str | int
+    termination_grace_period: str | int
     ttl: str | int
     scheduling: Mapping[str, Any]
     queue_name: str

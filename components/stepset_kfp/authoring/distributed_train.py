@@ -67,6 +67,7 @@ class Inputs(TypedDict, total=False):
     roles: Any
     restart: Any
     deadline: Any
+    termination_grace_period: Any
     ttl: Any
     scheduling: Any
     queue_name: Any

@@ -50,6 +50,7 @@ _TEXTS = {
     "function": ("pass", "0"),
     "checkpoint_dir": ("/a", "/b"),
     "deadline": ("1h", "2h"),
+    "termination_grace_period": ("1m", "2m"),
     "ttl": ("1h", "2h"),
     "security": ("", "restricted"),
     "agent": ("auto", "true"),

@@ -59,7 +59,7 @@ def _run(settings: Mapping[str, Any], command: list[str], position: int, executo
         "executor_input": exchange.stage_inputs(executor_input),
     }
     given = {**options, "function": program(payload), "task_config": task, "job": {}}
-    for field in ("framework", "procs_per_node", "deadline", "ttl"):
+    for field in ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl"):
         if field in given and not isinstance(given[field], str):
             given[field] = json.dumps(given[field])
     inputs = read(given, Path())

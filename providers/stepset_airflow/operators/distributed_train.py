@@ -79,8 +79,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, requirements,
-        env, resources_per_node, storage, checkpoint_dir, roles, restart, deadline, ttl, scheduling, network,
-        service_account, security, labels, annotations, pod_template, agent: the job file's fields (docs/job-file.md).
+        env, resources_per_node, storage, checkpoint_dir, roles, restart, deadline, termination_grace_period, ttl,
+        scheduling, network, service_account, security, labels, annotations, pod_template, agent: fields of a job file.
         queue_name: a shorthand for `scheduling={"queue_name": ...}`.
         backend: `kubernetes`, or `local` for processes of the worker. The default is the configuration option
             [stepset] backend. If the option is not set, the default is `kubernetes`.
@@ -99,8 +99,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         durable: whether a retry continues the run of an earlier try. A local run ends with its worker. A retry then
             starts a new run. If `checkpoint_dir` contains a checkpoint, the new run starts from this checkpoint.
         wait_for_completion: whether the task waits for the run. With the backend `local` the task must wait.
-        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable. A
-            local run is not deferred, because it needs its worker.
+        deferrable: whether a task that is not local waits in the triggerer. Default: [operators] default_deferrable.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
             run. These parameters have the same meaning as in KubernetesPodOperator. The backend `local` ignores these
             parameters. It also ignores `poll_interval`, `admission_timeout`, `startup_timeout` and `quiet_after`.
@@ -118,9 +117,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             `suspend` as `on_kill_action`. A local run always ends with its worker.
 
     Raises:
-        ValueError: the value of a parameter or of a field of the job is invalid, and the value is known when Airflow
-            parses the DAG file. Also raised if the script does not exist, or if the image for a run on a cluster is
-            missing.
+        ValueError: a parameter or a field of the job has an invalid value that is known when Airflow parses the DAG
+            file, the script does not exist, or the image for a run on a cluster is missing.
         TypeError: a parameter is unknown.
     """
 
@@ -169,6 +167,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         roles: Sequence[Mapping[str, Any]] | None = None,
         restart: Mapping[str, Any] | None = None,
         deadline: int | str | timedelta | None = None,
+        termination_grace_period: int | str | timedelta | None = None,
         ttl: int | str | timedelta | None = None,
         scheduling: Mapping[str, Any] | None = None,
         network: Mapping[str, Any] | None = None,
@@ -226,6 +225,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.roles = roles
         self.restart = restart
         self.deadline = deadline
+        self.termination_grace_period = termination_grace_period
         self.ttl = ttl
         self.scheduling = scheduling
         self.network = network

@@ -14,7 +14,20 @@ from stepset_airflow.parsing.given import Given
 from stepset_airflow.run.job_fields import ENTRIES, JOB_FIELDS, entry_problem, with_queue
 
 _ANY_PROGRAM = "pass"
-_NOT_PLANNED = frozenset({"args", "env", "image", "name", "checkpoint_dir", "labels", "annotations", "deadline", "ttl"})
+_NOT_PLANNED = frozenset(
+    {
+        "args",
+        "env",
+        "image",
+        "name",
+        "checkpoint_dir",
+        "labels",
+        "annotations",
+        "deadline",
+        "ttl",
+        "termination_grace_period",
+    }
+)
 """Fields that do not affect the number of ranks. The values of these fields are often templates."""
 
 

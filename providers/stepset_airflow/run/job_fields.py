@@ -30,6 +30,7 @@ JOB_FIELDS = (
     "roles",
     "restart",
     "deadline",
+    "termination_grace_period",
     "ttl",
     "scheduling",
     "network",

@@ -78,6 +78,8 @@ def pod_env(config: Config, env: Mapping[str, str]) -> dict[str, str]:
         own["STEPSET_AGENT_DIR"] = config.dir
     own.setdefault(ERROR_FILE, os.path.join(config.dir, "error.json"))
     own.setdefault("PYTHONUNBUFFERED", "1")
+    if "PET_NNODES" in own and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in own:
+        own.setdefault("PET_SHUTDOWN_TIMEOUT", str(int(config.grace)))  # for a command that starts torchrun (2.15)
     if config.launcher_restarts and own.get("LOGLEVEL") in ("CRITICAL", "FATAL"):
         own["LOGLEVEL"] = "ERROR"  # torchrun reports a failed exit barrier at this level only
     return own

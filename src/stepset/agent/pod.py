@@ -205,9 +205,9 @@ class Pod:
         """Stops the remaining processes, and prints the remaining lines."""
         until = time.monotonic() + _LINGER
         while self._children.reap() and not self._stopping.kill_is_due():
-            if not self._children.signalled_groups_alive() and (
-                time.monotonic() >= until or not descendants(os.getpid())
-            ):
+            # A process that a stopped rank started may still save.
+            lingers = (self._stopping.requested and not self._completed) or time.monotonic() < until
+            if not self._children.signalled_groups_alive() and not (lingers and descendants(os.getpid())):
                 break
             self._turn(0.02)
         self._children.kill_all()

@@ -21,8 +21,10 @@ from stepset.agent.signals import (
     HANDLED_SIGNALS,
     STOP_BY_MPIRUN,
     STOP_SIGNALS,
+    STOPPING,
     descendants,
     forward_signal,
+    group_exists,
     kill_group,
     signal,
 )
@@ -50,7 +52,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool, r
     out = _out_to_agent(directory)
     to_launcher = _out_to_launcher() if report and out else None
     out = out or _out_to_launcher()
-    rank = Rank(number, env, out, to_launcher, redactor, by_mpirun=report)
+    rank = Rank(number, env, out, to_launcher, redactor, os.path.join(directory, STOPPING), by_mpirun=report)
     if world:
         rank.check_world(world)
     set_rank_env(env, directory)
@@ -113,6 +115,7 @@ class Rank:
         number: the rank in the world.
         report: a writer that also receives failures and the result, for an agent in another pod.
         redactor: replaces the values of Secrets in the failure and the result.
+        stopping: the path of the file STOPPING.
         by_mpirun: whether mpirun started the rank. If so, the agent in mpirun's pod waits for the result of rank 0.
     """
 
@@ -123,9 +126,11 @@ class Rank:
         out: Out,
         report: Out | None,
         redactor: Redactor,
+        stopping: str,
         *,
         by_mpirun: bool,
     ) -> None:
+        self._stopping = stopping
         self._number = number
         self._env = env
         self._out = out
@@ -175,7 +180,7 @@ class Rank:
     def watch(self) -> None:
         """Forwards output and signals until the program has terminated and its pipe is empty."""
         ended_at = 0.0
-        while self._pipe >= 0 or not ended_at:
+        while self._pipe >= 0 or not ended_at or self._child_saves():
             self._turn(DRAIN if ended_at else 1.0)
             if self._port and time.monotonic() > self._looked_at + 0.9:
                 self._look_for_connections()
@@ -185,8 +190,8 @@ class Rank:
             if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
                 break
         # Kills the processes that the program started. The program is still a zombie, so its pid is not used again.
-        kill_group(self._pid, signal.SIGKILL)
         if self._status is None:
+            kill_group(self._pid, signal.SIGKILL)
             self._status = os.waitpid(self._pid, 0)[1]
         if self._pipe >= 0:
             self._take(read_all(self._pipe)[0])
@@ -207,7 +212,17 @@ class Rank:
         elif self._by_mpirun and self._number == 0 and not exit_code(end):
             (self._report or self._out).put(self._result())
         self._flush()
+        while self._stop_requested and os.path.exists(self._stopping):
+            self._turn(0.05)
         end_as(end, self._hydra)
+
+    def _child_saves(self) -> bool:
+        """Returns whether a process that the stopped program started still runs. It may be saving."""
+        if not self._stop_requested:
+            return False
+        if self._status is None:
+            self._status = os.waitpid(self._pid, 0)[1]
+        return group_exists(self._pid)
 
     def _look_for_connections(self) -> None:
         """Sets `_port` to 0 if the program may have joined a process group of torch.distributed."""

@@ -9,6 +9,7 @@ from typing import Any
 from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
 from stepset.agent.loop import widen, write_file
+from stepset.agent.signals import STOPPING
 
 
 def create_fifo(config: Config, env: Mapping[str, str]) -> int:
@@ -22,6 +23,7 @@ def create_fifo(config: Config, env: Mapping[str, str]) -> int:
         os.makedirs(config.dir, mode=0o700, exist_ok=True)
         path = os.path.join(config.dir, "out")
         remove(path)
+        remove(os.path.join(config.dir, STOPPING))
         os.mkfifo(path, 0o600)
         # The FIFO is also opened for writing. Otherwise, a read would return end-of-file while no rank has it open.
         fifo = os.open(path, os.O_RDWR | os.O_NONBLOCK)

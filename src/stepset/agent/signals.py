@@ -26,6 +26,10 @@ STOP_BY_MPIRUN = signal.SIGUSR1
 
 LIFELINE_GRACE = 2.0  # seconds between SIGTERM and SIGKILL when the process that started the agent has ended
 
+STOPPING = "stopping"
+"""The file in the pod's directory that exists while the ranks of a stopped pod may save. No `rank` process exits before
+the agent removes the file, because a launcher kills the other ranks when it detects the exit of a rank."""
+
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from stepset.agent.children import Children
 from stepset.agent.config import Config
+from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.events import RankEvents
-from stepset.agent.signals import STOP_BY_MPIRUN, forward_signal, signal
+from stepset.agent.signals import STOP_BY_MPIRUN, STOPPING, forward_signal, signal
 
 SHORT_GRACE = 2.0  # seconds between a failure and the stop, and between the end of a launcher's ranks and SIGKILL
 
@@ -26,6 +28,8 @@ class Stopping:
         self._children = children
         self._ranks = ranks
         self._held_back = 0  # The signal that the command gets after its ranks have terminated.
+        self._signalled: set[int] = set()  # the `rank` processes that have got the signal
+        self._file = os.path.join(config.dir, STOPPING)
         self._stop_at = 0.0
         self._kill_at = 0.0
 
@@ -49,13 +53,22 @@ class Stopping:
         if self.started_at:
             return
         self.started_at = time.time()
-        if self._config.launcher or not self._ranks.running:
-            self._children.forward(STOP_BY_MPIRUN if self._config.launcher and self._config.mpi else number)
+        by_mpirun = self._config.launcher and self._config.mpi
+        if by_mpirun or not self._ranks.running:
+            self._children.forward(STOP_BY_MPIRUN if by_mpirun else number)
         else:
-            # A node of an MPI run sends the signal only to its ranks. sshd and orted would not let the ranks save.
-            for wrapper in self._ranks.running.values():
-                forward_signal(wrapper, number)
+            # A launcher would not let the ranks save for the whole grace period: torchrun kills its ranks after 30 s,
+            # and sshd and orted at once. Therefore only the ranks get the signal.
+            with IF_POSSIBLE, open(self._file, "wb"):
+                pass
             self._held_back = number
+            self._signal_ranks(number)
+
+    def _signal_ranks(self, number: int) -> None:
+        """Sends a signal to each rank that has not got it. The launcher may start ranks after the stop has begun."""
+        for wrapper in set(self._ranks.running.values()) - self._signalled:
+            self._signalled.add(wrapper)
+            forward_signal(wrapper, number)
 
     def deadlines(self) -> list[float]:
         """Returns the times of the monotonic clock at which `act_on_deadlines` must be called."""
@@ -70,8 +83,11 @@ class Stopping:
         if self._stop_at and at >= self._stop_at:
             self._stop_at = 0.0
             self.start(signal.SIGTERM, self._config.grace)
+        if self._held_back:
+            self._signal_ranks(self._held_back)
         if self._held_back and not self._ranks.running:
             number, self._held_back = self._held_back, 0
+            self._release()
             self._children.forward(number)
         if self._kill_at and self._all_ranks_ended():
             # torchrun waits 300 s for ranks of other nodes, and ignores signals during this time (2.15, tested).
@@ -80,6 +96,11 @@ class Stopping:
             self._kill_at = 0.0
             self._held_back = 0
             self._children.kill_all()
+
+    def _release(self) -> None:
+        """Lets the `rank` processes exit."""
+        with IF_POSSIBLE:
+            os.unlink(self._file)
 
     def _all_ranks_ended(self) -> bool:
         """Returns whether all ranks that a launcher started here have terminated. If so, none needs more time."""

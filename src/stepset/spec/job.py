@@ -228,6 +228,10 @@ class TrainingJob(JobModel):
     deadline: Duration | None = None
     """The maximum duration of the run. If the run has not finished after this time, the run fails. The target
     determines when this time begins (docs/targets.md)."""
+    termination_grace_period: Duration = 60
+    """The time after which a stopped pod or local node is killed. The ranks get SIGTERM at once. They get SIGKILL 10 s
+    before the end of this time, or after half of a time of less than 20 s. On a cluster, the field sets
+    `terminationGracePeriodSeconds`, unless `pod_template` sets it."""
     ttl: Duration | None = None
     """The time between the end of the run and the deletion of its objects (docs/targets.md). By default, the objects
     are not deleted."""

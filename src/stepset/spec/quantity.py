@@ -171,3 +171,17 @@ Duration = Annotated[
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}], "examples": ["30m", "12h"]}),
 ]
+
+
+def rank_grace(period: int) -> int:
+    """Returns the number of seconds between SIGTERM and SIGKILL of a rank.
+
+    The agent needs the rest of the period, at most 10 s, to report the end of the ranks.
+
+    Args:
+        period: the termination grace period of the pod or of the local node, in seconds.
+
+    >>> rank_grace(60), rank_grace(12), rank_grace(1)
+    (50, 6, 1)
+    """
+    return max(1, period - 10, period // 2)

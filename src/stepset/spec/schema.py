@@ -74,6 +74,7 @@ def job_schema() -> Schema:
     _change(fields, "env", _ENV)
     for field in ("deadline", "ttl"):
         _change(fields, field, {"anyOf": [duration, {"type": "null"}]})
+    _change(fields, "termination_grace_period", duration)
     _change(defs["Role"]["properties"], "name", label)
     _change(defs["Role"]["properties"], "env", _ENV)
     for field in ("command", "args"):

@@ -56,6 +56,7 @@ def distributed_train(
     roles: list = [],
     restart: dict = {},
     deadline: str = "",
+    termination_grace_period: str = "",
     ttl: str = "",
     scheduling: dict = {},
     queue_name: str = "",
@@ -108,6 +109,7 @@ def distributed_train(
         roles: pods outside of the training world.
         restart: how often all ranks may be restarted together, and the failures after which they are restarted.
         deadline: maximum duration, such as 12h; the run fails when it takes longer.
+        termination_grace_period: time after which a stopped pod is killed, such as 2m; default 60s.
         ttl: time from the run's end until its objects are deleted, such as 1d.
         scheduling: placement, queue and gang scheduling of the pods.
         queue_name: shorthand for scheduling.queue_name.

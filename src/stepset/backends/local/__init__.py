@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _SHOW_EVERY = 0.5
 """The number of seconds between two calls of the argument `show` of `LocalBackend.wait`."""
-GRACE = 10.0
 
 
 class LocalBackend:
@@ -36,11 +35,12 @@ class LocalBackend:
     Args:
         home: the directory that contains the run directories. Default: $STEPSET_HOME. If this variable is not set, the
             default is a directory in the user's state directory.
-        grace: the number of seconds between SIGTERM and SIGKILL when a rank is stopped.
+        grace: the number of seconds between SIGTERM and SIGKILL when a rank is stopped. Default: as the job's field
+            `termination_grace_period` determines.
         interface: the interface of the caller. It determines the names of commands in error messages.
     """
 
-    def __init__(self, home: Path | None = None, grace: float = GRACE, interface: Interface = "cli") -> None:
+    def __init__(self, home: Path | None = None, grace: float | None = None, interface: Interface = "cli") -> None:
         self._store = RunStore(home if home is not None else home_directory(os.environ), interface)
         self._grace = grace
 

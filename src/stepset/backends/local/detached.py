@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def start_detached(store: RunStore, grace: float, request: RunRequest) -> str:
+def start_detached(store: RunStore, grace: float | None, request: RunRequest) -> str:
     """Starts a run in a new process, and returns the name of the run. Raises the same errors as `launch.start_run`."""
     # -P: a module in the current directory must not replace a module of Python's standard library.
     words = [sys.executable, "-P", "-m", "stepset.backends.local.detached"]
@@ -75,7 +75,7 @@ def main() -> None:
         _run(store, grace, request, requests)
 
 
-def _run(store: RunStore, grace: float, request: RunRequest, requests: StopRequests) -> None:
+def _run(store: RunStore, grace: float | None, request: RunRequest, requests: StopRequests) -> None:
     """Starts the run, sends the reply, and waits until the run has finished."""
     from stepset.backends.local.launch import start_run
 

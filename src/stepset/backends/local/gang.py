@@ -354,8 +354,9 @@ class Gang:
         now = time.monotonic()
         requests = self._cancel_requests() or ([""] if self._journal.listener_error else [])
         if requests:
-            why = next((f": {reason}" for reason in requests if reason), "")
-            self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled{why}.")
+            why = next((f"{reason}; " for reason in requests if reason), "")
+            text = f"the run was cancelled: {why}its ranks had {self._grace:g} s to save."
+            self._verdict_on_the_run(FailureKind.CANCELLED, text)
         if len(requests) > max(self._level, 1) and self._stopped_at is not None:
             self._level = len(requests)
             self._stop(at_once=True)

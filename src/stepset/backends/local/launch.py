@@ -35,14 +35,16 @@ from stepset.plan.program import program_text
 from stepset.plan.values import text
 from stepset.run_status import RunStatus
 from stepset.spec.job import TrainingJob
+from stepset.spec.quantity import rank_grace
 from stepset.spec.resources import GPU_RESOURCE
 from stepset.spec.template import without_node_env
 
 
-def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunListener | None) -> LocalHandle:
+def start_run(store: RunStore, grace: float | None, request: RunRequest, listener: RunListener | None) -> LocalHandle:
     """Installs the job's requirements, starts a run in this process, and returns its handle at once.
 
     Args:
+        grace: see `LocalBackend`.
         listener: receives the lines and states of the run. The thread of the run calls the methods of the listener.
 
     Raises:
@@ -83,7 +85,7 @@ def start_run(store: RunStore, grace: float, request: RunRequest, listener: RunL
             code_dir=code_dir,
             work_dir=work_dir,
             addresses=addresses,
-            grace=grace,
+            grace=rank_grace(job.termination_grace_period) if grace is None else grace,
             labels=job.labels,
             annotations=job.annotations,
             rendezvous_id=secrets.token_hex(16),

@@ -113,6 +113,14 @@ class JobArgs:
             metavar="TIME", help="Time limit of the run, such as 90s, 30m or 12h; a run that takes longer fails."
         ),
     ] = None
+    termination_grace_period: Annotated[
+        str | None,
+        typer.Option(
+            "--termination-grace-period",
+            metavar="TIME",
+            help="Time after which a stopped pod or local node is killed; default: 60s, of which the ranks have 50s.",
+        ),
+    ] = None
     queue_name: Annotated[
         str | None,
         typer.Option(

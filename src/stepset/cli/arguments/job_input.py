@@ -139,7 +139,7 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         data["command" if args.command else "args"] = list(args.program)
     if args.framework is not None and not _same_kind(data.get("framework"), args.framework):
         data["framework"] = args.framework
-    for field in ("module", "name", "image", "deadline"):
+    for field in ("module", "name", "image", "deadline", "termination_grace_period"):
         if (value := getattr(args, field)) is not None:
             data[field] = value
     for field in ("num_nodes", "procs_per_node"):

@@ -10,6 +10,7 @@ from typing import Any
 from stepset.plan.model import NODE, PodGroup
 from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
+from stepset.spec.quantity import rank_grace
 from stepset.spec.template import node_container
 from stepset.targets.config_maps import INSTALLER_KEY
 from stepset.targets.metadata import pod_metadata
@@ -26,12 +27,6 @@ from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.pods.volumes import AGENT_CONFIG, code_in_place, pod_volumes
 from stepset.targets.request import RenderRequest
 from stepset.unstructured import part
-
-GRACE = 60
-"""The number of seconds between SIGTERM and SIGKILL. It is sufficient to write a checkpoint."""
-
-_AGENT_MARGIN = 10
-"""The number of seconds before the end of `GRACE` at which the agent sends SIGKILL to the training code."""
 
 AGENT_COMMAND = ("python3", "-I", "-S", f"{AGENT_DIR}/agent.py", "run", f"{AGENT_DIR}/{AGENT_CONFIG}", "--")
 
@@ -74,7 +69,7 @@ def pod_template(
         "metadata": pod_metadata(request, group.name),
         "spec": {
             "restartPolicy": style.restart_policy,
-            "terminationGracePeriodSeconds": GRACE,
+            "terminationGracePeriodSeconds": request.job.termination_grace_period,
             # With service links, a Service named `master` would set the variable MASTER_PORT to tcp://...
             "enableServiceLinks": False,
             # A pod mounts a token only if the job specifies a service account.
@@ -128,8 +123,10 @@ def grace_of(job: TrainingJob, group: PodGroup) -> int:
     spec = overlay.get("spec")
     seconds = spec.get("terminationGracePeriodSeconds") if isinstance(spec, Mapping) else None
     slept = part(node_container(overlay), "lifecycle", "preStop", "sleep").get("seconds")
-    left = (seconds if isinstance(seconds, int) else GRACE) - (slept if isinstance(slept, int) else 0)
-    return max(1, left - _AGENT_MARGIN)
+    left = (seconds if isinstance(seconds, int) else job.termination_grace_period) - (
+        slept if isinstance(slept, int) else 0
+    )
+    return rank_grace(left)
 
 
 def _container(
