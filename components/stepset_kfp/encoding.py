@@ -18,6 +18,8 @@ from stepset.spec.yamlfile import read_yaml
 
 ENCODED_INPUTS = "encoded_inputs"
 """Name of the input with encoded values."""
+ENCODED_ARGUMENTS = "stepset_encoded_inputs"
+"""Name of the input with encoded values of a component that `distribute` returned."""
 
 VALUE = "$value"
 """The form of a run-time value. The content is the name of the input of the task that has this value."""
@@ -38,7 +40,8 @@ The content is the name of the input that has this value. The items of the list,
 converted to strings."""
 FORMS = frozenset((VALUE, FLOAT, TEXT, JSON, SOURCE, ITEMS, TEXTS))
 
-_INPUT_FLAG = "--executor_input"
+INPUT_FLAG = "--executor_input"
+"""The option of a step, and of KFP's launcher, whose value is the executor input."""
 
 
 def with_decoded_inputs(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,9 +72,9 @@ def parameters_of(arguments: Sequence[str]) -> Mapping[str, Any]:
     KFP passes the executor input, which contains the parameters, as one JSON argument (kfp.dsl.executor_main). If the
     command line contains no executor input, the function returns an empty mapping.
     """
-    if _INPUT_FLAG not in arguments[:-1]:
+    if INPUT_FLAG not in arguments[:-1]:
         return {}
-    executor_input = json.loads(arguments[list(arguments).index(_INPUT_FLAG) + 1])
+    executor_input = json.loads(arguments[list(arguments).index(INPUT_FLAG) + 1])
     parameters: Mapping[str, Any] = executor_input.get("inputs", {}).get("parameterValues", {})
     return parameters
 

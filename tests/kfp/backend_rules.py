@@ -123,11 +123,21 @@ def _driver_value(given: Mapping[str, Any], parameters: Mapping[str, Any]) -> An
     return _EXACT.get(constant, constant)
 
 
-def launcher_argument(parameters: Mapping[str, Any]) -> str:
-    """Returns the executor input that the launcher passes to a component as `--executor_input`."""
+def launcher_input(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the executor input that the driver passes to the launcher."""
     values = MessageToDict(ParseDict(dict(parameters), Struct()))  # numbers become doubles
-    text = json.dumps({"inputs": {"parameterValues": values}}, ensure_ascii=False)
-    for name, value in values.items():
+    return {"inputs": {"parameterValues": dict(sorted(values.items()))}}
+
+
+def launcher_argument(parameters: Mapping[str, Any]) -> str:
+    """Returns the executor input that the launcher passes to a component as `--executor_input`.
+
+    The launcher replaces the placeholders in a random order. This function uses the order of `parameters`.
+    """
+    executor_input = launcher_input(parameters)
+    text = json.dumps(executor_input, ensure_ascii=False)
+    for name in parameters:
+        value = executor_input["inputs"]["parameterValues"][name]
         text = text.replace(f"{{{{$.inputs.parameters['{name}']}}}}", _text(value))
     return text
 

@@ -15,7 +15,7 @@ from stepset.spec.names import check_dns_1035
 from stepset_kfp.authoring.caching import set_caching
 from stepset_kfp.authoring.cleanup_scope import add_cleanup
 from stepset_kfp.authoring.cluster_checks import check_step, place_of
-from stepset_kfp.authoring.encoding import has_runtime_value
+from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, with_inputs
 from stepset_kfp.authoring.input_objects import check_objects
 from stepset_kfp.options import check_options
 
@@ -82,7 +82,10 @@ def _uncached(component: BaseComponent, **inputs: Any) -> PipelineTask:
     except BadInputError as error:
         raise error.at(place) from None
     check_step(place, component)
-    task = component(**inputs)
+    encoder = Encoder()
+    # KFP requires the input `run`. If it is encoded, the step ignores the empty text.
+    arguments = {"run": "", **encoder.inputs(inputs)}
+    task = with_inputs(component, encoder.values)(**arguments, **encoder.values)
     set_caching(task, False)
     return task
 

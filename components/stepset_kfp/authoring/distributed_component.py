@@ -11,7 +11,9 @@ from stepset_kfp.authoring.checkpoints import check_checkpoint_dir
 from stepset_kfp.authoring.cleanup_scope import add_training
 from stepset_kfp.authoring.cluster_checks import check_shared_dir, check_step, log_pod_notes, place_of
 from stepset_kfp.authoring.display_name import given_name
+from stepset_kfp.authoring.encoding import Encoder, with_inputs
 from stepset_kfp.authoring.settings.compilation import check_at_compilation
+from stepset_kfp.encoding import ENCODED_ARGUMENTS
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -58,7 +60,13 @@ class DistributedComponent(PythonComponent):  # type: ignore[misc]  # kfp has no
             check_shared_dir(place, self._settings.get("num_nodes", 1), shared_dir, kwargs)
         add_training(place, self._settings)
         check_checkpoint_dir(place, self._settings, f"{_REMEDY} the directory to an input of the function")
-        task = super().__call__(*args, **kwargs)
+        encoder = Encoder(self.component_spec.inputs or {})
+        if encoded := encoder.arguments(kwargs):
+            kept = {name: value for name, value in kwargs.items() if name not in encoded}
+            further = {ENCODED_ARGUMENTS: encoded, **encoder.values}
+            task = with_inputs(self, further, without=encoded)(*args, **kept, **further)
+        else:
+            task = super().__call__(*args, **kwargs)
         check_at_compilation(
             task, place, self._settings, f"{_REMEDY} a directory of the workspace to an input of the function"
         )

@@ -55,9 +55,11 @@ class Encoder:
     the task for each run-time value. `values` maps the names of these additional inputs to their values.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """Args: taken: the names of the task's other inputs."""
         self.values: dict[str, Any] = {}
         self._names: dict[str, str] = {}
+        self._taken = taken
 
     def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the inputs in a form that neither KFP nor Argo changes.
@@ -68,6 +70,17 @@ class Encoder:
         plain = {name: value for name, value in given.items() if _is_plain(name, value)}
         encoded = {name: self._encode(value, name, name in WORDS) for name, value in given.items() if name not in plain}
         return {**plain, **({ENCODED_INPUTS: encoded} if encoded else {})}
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments that contain run-time values inside a text, list or mapping, in an encoded form.
+
+        An argument that is a run-time value is not in the result, because KFP passes this value unchanged.
+        """
+        return {
+            name: self._encode(value, f"input {name}", False)
+            for name, value in given.items()
+            if not is_channel(value) and has_runtime_value(value) and value not in PLACEHOLDERS
+        }
 
     def _encode(self, value: Any, where: str, words: bool) -> Any:
         if is_channel(value):
@@ -120,7 +133,7 @@ class Encoder:
     def _name_of(self, value: PipelineChannel | str) -> str:
         """Returns the name of the new input for a run-time value. KFP's user interface shows this name."""
         name = re.sub(r"[^a-z0-9]+", "_", f"value_{_origin(value)}".lower()).rstrip("_")
-        return first_free(name, self._names.values(), "_")
+        return first_free(name, (*self._names.values(), *self._taken), "_")
 
     def _reference(self, value: Any, where: str) -> dict[str, str]:
         """Adds a run-time value to the inputs of the task, and returns a reference to this input."""
@@ -176,15 +189,19 @@ def with_inputs(component: BaseComponent, values: Mapping[str, Any], without: Co
     return PythonComponent(component_spec=spec, python_func=component.python_func)
 
 
-def _description(value: PipelineChannel | str) -> str:
-    """Returns the description of an input with a run-time value. The compiled pipeline contains this description."""
+def _description(value: PipelineChannel | str | Mapping[str, Any]) -> str:
+    """Returns the description of an additional input. The compiled pipeline contains this description."""
+    if isinstance(value, Mapping):
+        return "inputs with run-time values inside a text; set by stepset_kfp.distribute."
     return f"run-time value {_origin(value)}; encoded_inputs contains the inputs that use it."
 
 
-def type_of(value: PipelineChannel | str) -> str:
-    """Returns the name that KFP uses for the type of a channel or a placeholder."""
+def type_of(value: PipelineChannel | str | Mapping[str, Any]) -> str:
+    """Returns the name that KFP uses for the type of a channel, a placeholder or a mapping."""
     from kfp.dsl.types.type_utils import IR_TYPE_TO_IN_MEMORY_SPEC_TYPE, get_parameter_type_name
 
+    if isinstance(value, Mapping):
+        return "Dict"
     name = "STRING" if isinstance(value, str) else get_parameter_type_name(value.channel_type)
     return str(IR_TYPE_TO_IN_MEMORY_SPEC_TYPE[name])
 

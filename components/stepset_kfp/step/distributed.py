@@ -20,12 +20,13 @@ from stepset.errors import StepsetError
 from stepset.run_status import Phase
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
+from stepset_kfp.encoding import ENCODED_ARGUMENTS, INPUT_FLAG, decode
 from stepset_kfp.ranks.exchange import exchange_for
+from stepset_kfp.step.executor_input import check_executor_input
 from stepset_kfp.step.step_log import StepLog
 from stepset_kfp.step.train import fail, read, run
 from stepset_kfp.task_config import TASK_CONFIG
 
-_INPUT_FLAG = "--executor_input"
 _DEFAULTS = {
     "backend": "auto",
     "target": "jobset",
@@ -42,16 +43,19 @@ def main(arguments: Sequence[str]) -> None:
     separator = arguments.index("--")
     settings = json.loads(arguments[arguments.index("--settings") + 1])
     command = list(arguments[separator + 1 :])
-    position = command.index(_INPUT_FLAG) + 1
-    executor_input = json.loads(command[position])
+    position = command.index(INPUT_FLAG) + 1
     try:
-        _run(settings, command, position, executor_input)
+        check_executor_input()
+        _run(settings, command, position, json.loads(command[position]))
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
 
 
 def _run(settings: Mapping[str, Any], command: list[str], position: int, executor_input: dict[str, Any]) -> None:
-    task = _task_config(executor_input.get("inputs", {}).get("parameterValues", {}).pop(TASK_CONFIG, None))
+    values = executor_input.get("inputs", {}).get("parameterValues", {})
+    task = _task_config(values.pop(TASK_CONFIG, None))
+    encoded = values.pop(ENCODED_ARGUMENTS, None) or {}
+    values |= {name: decode(value, values) for name, value in encoded.items()}
     options = {**_DEFAULTS, **_LIMITS, **settings}
     exchange = exchange_for(options, task, executor_input)
     payload = {

@@ -26,6 +26,7 @@ from stepset_kfp.options import check_options
 from stepset_kfp.outputs.artifacts import result_text, write_metrics, write_model, write_text
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.packing import from_text, unpack
+from stepset_kfp.step.executor_input import check_executor_input
 from stepset_kfp.step.parent import ending_with_starter
 from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.task_config import with_task_config
@@ -68,6 +69,7 @@ def train(given: Mapping[str, Any]) -> None:
 
 
 def _train(component_inputs: Mapping[str, Any]) -> None:
+    check_executor_input()
     given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
         inputs = read(given, Path(unpacked))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +16,10 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sentences import phase_words
 from stepset_kfp.backend import backend_name
+from stepset_kfp.encoding import parameters_of, with_decoded_inputs
 from stepset_kfp.outputs.artifacts import result_text
 from stepset_kfp.outputs.report import report_html
+from stepset_kfp.step.executor_input import check_executor_input
 from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.step.train import fail, write_output
 
@@ -26,13 +29,15 @@ _STATUS_SECONDS = 10.0
 """The number of seconds between two reads of the run's status. The step logs each change of the status."""
 
 
-def wait(given: Mapping[str, Any]) -> None:
+def wait(component_inputs: Mapping[str, Any]) -> None:
     """Waits until the run has finished, and writes the outputs of the step.
 
     If the run fails or does not finish in time, ends the step as failed.
     """
     log = StepLog()
     try:
+        check_executor_input()
+        given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
         name = backend_name(given["backend"], os.environ)
         backend = _backend(name, given["namespace"] or None)
         status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)

@@ -21,6 +21,7 @@ def cleanup_training(
     backend: str = "auto",
     target: str = "jobset",
     namespace: str = "",
+    encoded_inputs: dict = {},
 ):
     """Deletes the trainings of this pipeline run, except trainings that have succeeded. For use in dsl.ExitHandler.
 
@@ -30,6 +31,7 @@ def cleanup_training(
         backend: auto, local (deletes nothing) or kubernetes. auto means kubernetes in a pod, and local otherwise.
         target: kind of the runs on a cluster: jobset, trainjob, statefulset, job or volcano.
         namespace: namespace of the runs; default: the step's.
+        encoded_inputs: inputs with run-time values inside a text; set by stepset_kfp.cleanup_training.
     """
     given = dict(locals())
 

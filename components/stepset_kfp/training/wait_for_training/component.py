@@ -22,6 +22,7 @@ def wait_for_training(
     backend: str = "auto",
     namespace: str = "",
     timeout: int = 86400,
+    encoded_inputs: dict = {},
 ):
     """Waits for a run that was started elsewhere; fails if the run fails.
 
@@ -32,6 +33,7 @@ def wait_for_training(
         backend: auto, local or kubernetes. auto means kubernetes if the step runs in a pod, and local otherwise.
         namespace: namespace of the run; default: the step's.
         timeout: maximum seconds until the run exists and has ended.
+        encoded_inputs: inputs with run-time values inside a text; set by stepset_kfp.wait_for_training.
     """
     given = dict(locals())
 
