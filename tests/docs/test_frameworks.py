@@ -14,7 +14,10 @@ from stepset.spec.schema import job_schema
 ROOT = Path(__file__).resolve().parents[2]
 JOB_ARGS = ROOT / "src/stepset/cli/arguments/job_args.py"
 MODELS = {
-    model.model_fields["kind"].default: model for model in JobModel.__subclasses__() if "kind" in model.model_fields
+    model.model_fields["kind"].default: model
+    for base in (JobModel, options.NodeLaunched)
+    for model in base.__subclasses__()
+    if "kind" in model.model_fields
 }
 
 

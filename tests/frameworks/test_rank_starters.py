@@ -1,4 +1,4 @@
-"""A command that replaces torchrun must start the ranks. A program that may not do this gets a note."""
+"""A command that starts no launcher is the program of a rank: torchrun or `deepspeed` is put before the command."""
 
 from __future__ import annotations
 
@@ -7,71 +7,119 @@ from typing import Any
 
 import pytest
 
+from stepset.errors import BadInputError
 from tests.frameworks.planned import Plan
 
 OWN = {"kind": "deepspeed", "launcher": "deepspeed"}
-UNLESS = "unless the program itself starts the ranks and connects the nodes"
+
+
+def planned(command: str | None, framework: Any = "torch", **job: Any) -> Plan:
+    """Returns the plan of a job with 2 nodes of 2 processes, unless `job` states otherwise."""
+    entry = {} if command is None else {"command": shlex.split(command)}
+    return Plan(framework, **{"num_nodes": 2, "procs_per_node": 2, **entry, **job})
 
 
 def notes(command: str | None, framework: Any = "torch", **job: Any) -> list[str]:
-    """Returns the notes about the command of a job with 2 nodes of 2 processes, unless `job` states otherwise."""
-    entry = {} if command is None else {"command": shlex.split(command)}
-    fields = {"num_nodes": 2, "procs_per_node": 2, **entry, **job}
-    return [note for note in Plan(framework, **fields).plan.notes if "command: " in note]
+    """Returns the notes about the command of such a job."""
+    return [note for note in planned(command, framework, **job).plan.notes if "command: " in note]
 
 
-@pytest.mark.parametrize("framework", ["torch", "deepspeed", {"kind": "torch", "elastic": {}}])
-def test_a_python_script_starts_no_torchrun(framework: Any) -> None:
-    assert notes("python3 train.py --lr 1", framework) == [
-        "command: python3 train.py starts 2 processes, one in each node, instead of the 4 ranks (num_nodes: 2,"
-        f" procs_per_node: 2), {UNLESS}; torchrun starts the ranks if you give script: train.py instead of command"
-    ]
+def rule(command: str, framework: Any = "torch", **job: Any) -> str:
+    return planned(command, framework, **job).plan.group("node").command_rule
 
 
+@pytest.mark.parametrize("framework", ["torch", "deepspeed", "torchtune", {"kind": "torch", "elastic": {}}])
 @pytest.mark.parametrize(
-    ("command", "words"),
+    "command",
     [
-        ("python3 -u train.py", "python3 -u train.py starts 2 processes"),
-        ("/opt/venv/bin/python -m pkg.train", "if you give module: pkg.train instead of command"),
-        ("python3 -c 'import train; train.main()'", "if you give a script instead of command"),
-        ("./train.py --epochs 3", "./train.py starts 2 processes"),
-        ("env A=1 nice -n 5 python3 train.py --loader pytorch", "python3 train.py starts 2 processes"),
-        ("uv run train.py", "train.py starts 2 processes"),
-        ("uv run -m pkg.train", "give module: pkg.train"),
-        ("bash -c 'cd /work && exec python3 train.py'", "python3 train.py starts 2 processes"),
-        ("python3 train.py --lora-rank 8 --data $(DATA)", "python3 train.py starts 2 processes"),
+        "python3 train.py --lr 1",
+        "python3 -u train.py",
+        "/opt/venv/bin/python -m pkg.train",
+        "python3 -c 'import train; train.main()'",
+        "./train.py --epochs 3",
+        "env A=1 nice -n 5 python3 train.py --loader pytorch",
+        "uv run train.py",
+        "uv run -m pkg.train",
+        "bash -c 'cd /work && exec python3 train.py'",
+        "bash -c './prepare && python3 train.py'",
+        "bash -c 'python3 train.py --deepspeed_config deepspeed.json'",
+        "python3 train.py --lora-rank 8 --data $(DATA)",
+        "python3 train.py --strategy deepspeed",
+        "python3 train_lightning.py",
+        "./train --epochs 3",
     ],
 )
-def test_every_form_of_a_python_program_is_recognised(command: str, words: str) -> None:
-    [found] = notes(command)
-    assert found.startswith("command: ") and words in found
-    assert notes(command, {"kind": "torch", "launcher": "none"}, agent=True) == []
-    assert notes(command, "plain", agent=True) == []
+def test_torchrun_is_put_before_the_program_of_a_rank(command: str, framework: Any) -> None:
+    plan = planned(command, framework)
+    group = plan.plan.group("node")
+    assert plan.command() == ["torchrun", "--no-python", *shlex.split(command)]
+    assert group.command_rule == "torchrun starts the ranks, because the command starts none"
+    assert group.agent is not None and group.agent.wrap is not None
+    assert plan.words(group.agent.wrap.launcher) == ["torchrun", "--no-python"]
+    assert plan.words(group.agent.wrap.program) == shlex.split(command)
+    assert notes(command, framework) == []
 
 
-def test_on_one_node_a_python_program_is_one_process() -> None:
-    [found] = notes("python3 train.py", num_nodes=1)
-    assert "python3 train.py starts 1 process instead of the 2 ranks (num_nodes: 1, procs_per_node: 2)" in found
-    assert notes("python3 train.py", num_nodes=1, procs_per_node=1) == []
-    assert len(notes("python3 train.py", num_nodes=1, procs_per_node="auto", resources_per_node={"gpus": 8})) == 1
+def test_the_launcher_of_deepspeed_is_put_before_it_too() -> None:
+    command = planned("python3 train.py", OWN).command()
+    assert command[0] == "deepspeed"
+    assert command[-4:] == ["--no_python", "--no_local_rank", "python3", "train.py"]
+    assert rule("python3 train.py", OWN) == "deepspeed starts the ranks, because the command starts none"
+
+
+def test_mpirun_is_put_before_the_command_of_a_deepspeed_job_that_uses_it() -> None:
+    mpi = {"kind": "deepspeed", "launcher": "mpirun"}
+    assert planned("python3 train.py", mpi).command("launcher")[0] == "mpirun"
+    assert planned("python3 train.py", {**mpi, "launch": "command"}).command("launcher") == ["python3", "train.py"]
+
+
+@pytest.mark.parametrize("framework", ["torch", "torchtune", "deepspeed", OWN])
+def test_a_field_keeps_the_command(framework: Any) -> None:
+    options = framework if isinstance(framework, dict) else {"kind": framework}
+    plan = planned("python3 train.py", {**options, "launch": "command"})
+    group = plan.plan.group("node")
+    assert plan.command() == ["python3", "train.py"]
+    assert group.command_rule == "unchanged, because framework.launch is command"
+    assert group.agent is not None and not group.agent.counts_ranks
+    assert plan.plan.notes == ()
+
+
+def test_the_field_needs_a_command_and_a_launcher() -> None:
+    for framework in ("torch", "torchtune", "deepspeed"):
+        with pytest.raises(BadInputError, match=r"^framework.launch: .* the job has no command; leave launch out"):
+            planned(None, {"kind": framework, "launch": "command"})
+    with pytest.raises(BadInputError, match="launcher 'none' starts; give one"):
+        planned("python3 train.py", {"kind": "torch", "launcher": "none", "launch": "command"})
+
+
+def test_a_job_of_one_rank_needs_no_launcher() -> None:
+    one = {"num_nodes": 1, "procs_per_node": 1}
+    assert planned("python3 train.py", **one).command() == ["python3", "train.py"]
+    assert rule("python3 train.py", **one) == "unchanged, because the job has one rank"
+    auto = {"num_nodes": 1, "procs_per_node": "auto"}
+    assert planned("python3 train.py", **auto).command() == ["python3", "train.py"]
+    assert planned("python3 train.py", **auto, resources_per_node={"gpus": 8}).command()[0] == "torchrun"
+
+
+def test_without_the_agent_the_launcher_is_put_before_it_too() -> None:
+    plan = planned("python3 train.py", agent=False)
+    assert plan.command() == ["torchrun", "--no-python", "python3", "train.py"]
+    assert plan.plan.group("node").agent is None
 
 
 def test_the_program_may_be_in_the_args() -> None:
-    [found] = notes("python3", args=["train.py"])
-    assert "command: python3 train.py starts 2 processes" in found
+    assert planned("python3", args=["train.py"]).command() == ["torchrun", "--no-python", "python3"]
+    assert planned("bash", args=["-c", "torchrun train.py"]).command() == ["bash"]
+    template = {"containers": [{"name": "node", "args": ["-c", "torchrun train.py"]}]}
+    assert planned("bash", args=["-c", "true"], pod_template=template).command() == ["bash"]
 
 
-def test_the_launcher_of_deepspeed_is_replaced_too() -> None:
-    [found] = notes("python3 train.py", OWN)
-    assert found.endswith("deepspeed starts the ranks if you give script: train.py instead of command")
-    assert notes("python3 train.py", {"kind": "deepspeed", "launcher": "mpirun"}) == []
-
-
-def test_a_command_in_the_pod_template_replaces_the_launcher_of_a_script() -> None:
+def test_a_command_in_the_pod_template_replaces_the_launcher() -> None:
     template = {"containers": [{"name": "node", "command": ["python3", "train.py"]}]}
     [found] = notes(None, pod_template=template)
-    assert found.startswith("pod_template.containers.node.command: python3 train.py starts 2 processes")
+    assert found.startswith("pod_template.containers.node.command: python3 train.py must start the 4 ranks")
     assert found.endswith("; without this command, torchrun starts the program of the job")
+    assert len(notes("python3 other.py", pod_template=template)) == 1
 
 
 @pytest.mark.parametrize(
@@ -86,43 +134,75 @@ def test_a_command_in_the_pod_template_replaces_the_launcher_of_a_script() -> No
         "python3 $(ENTRY)",
         "bash -c 'export NODE_RANK=$PET_NODE_RANK; python3 train.py'",
         "env NODE_RANK=$(STEPSET_NODE_RANK) python3 train.py",
-        "./train --epochs 3",
         "bash run.sh",
-        "bash -c './prepare && python3 train.py'",
-        "axolotl train c.yaml",
+        "./run.sh",
+        "bash -c 'cd /work && ./run.sh'",
     ],
 )
-def test_a_program_that_may_start_the_ranks_gets_another_note(command: str) -> None:
+def test_a_program_that_may_start_the_ranks_is_kept_and_its_ranks_are_counted(command: str) -> None:
+    plan = planned(command)
+    group = plan.plan.group("node")
+    assert plan.command() == shlex.split(command)
+    assert group.agent is not None and (group.agent.counts_ranks, group.agent.world_size) == (True, 4)
     [note] = notes(command)
     assert note.startswith(f"command: {shlex.join(shlex.split(command)[:2])} must start the 4 ranks (num_nodes: 2, ")
-    assert note.endswith("stepset does not check this, and without a launcher each node runs one process")
+    assert note.endswith("the run fails if it starts another number, and without a launcher each node runs one process")
     [alone] = notes(command, num_nodes=1)
     assert alone.endswith("without a launcher only one process runs")
+    [unseen] = notes(command, agent=False)
+    assert "stepset does not check this" in unseen
     assert notes(command, num_nodes=1, procs_per_node=1) == []
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "name"),
     [
-        "torchrun train.py",
-        "python3 -m torch.distributed.run train.py",
-        "python3 -m debugpy --listen 5678 -m torch.distributed.run train.py",
-        "python3 entry.py torchrun train.py",
-        "./entry tune run recipe",
-        "bash -c './prepare && torchrun train.py'",
+        ("torchrun train.py", "torchrun"),
+        ("/opt/bin/torchrun train.py", "torchrun"),
+        ("env FOO=1 torchrun train.py", "torchrun"),
+        ("python3 -m torch.distributed.run train.py", "python3 -m torch.distributed.run"),
+        ("python3 -m debugpy --listen 5678 -m torch.distributed.run train.py", "python3 -m torch.distributed.run"),
+        ("python3 entry.py torchrun train.py", "torchrun"),
+        ("./entry tune run recipe", "tune run"),
+        ("bash -c './prepare && torchrun train.py'", "torchrun"),
+        ("bash -c 'accelerate launch t.py || exit 1'", "accelerate launch"),
+        ("accelerate launch t.py", "accelerate launch"),
+        ("axolotl train c.yaml", "axolotl"),
+        ("llamafactory-cli train c.yaml", "llamafactory-cli"),
+        ("srun python3 train.py", "srun"),
     ],
 )
-def test_a_command_with_a_launcher_gets_none(command: str) -> None:
+def test_a_command_with_a_launcher_is_kept_and_its_ranks_are_counted(command: str, name: str) -> None:
+    group = planned(command).plan.group("node")
+    assert planned(command).command() == shlex.split(command)
+    assert group.command_rule == f"unchanged, because it starts {name}"
+    assert group.agent is not None and (group.agent.counts_ranks, group.agent.world_size) == (True, 4)
     assert notes(command) == []
 
 
 def test_the_worker_layer_connects_one_process_in_each_node() -> None:
     both = {"kind": "torch", "env_layer": "both"}
+    assert (
+        rule("python3 t.py", both, procs_per_node=1)
+        == "unchanged, because framework.env_layer: both sets variables of ranks"
+    )
     assert notes("python3 t.py", both, procs_per_node=1) == []
-    assert len(notes("python3 train.py", both)) == 1
+    assert planned("python3 train.py", both).command()[0] == "torchrun"
+    assert planned("python3 train.py", {"kind": "torch", "env_layer": "worker"}).command()[0] == "python3"
     own = {"env": {"NODE_RANK": "$(STEPSET_NODE_RANK)", "MASTER_ADDR": "$(PET_MASTER_ADDR)"}}
+    assert rule("python3 train.py", **own).startswith("unchanged, because env sets MASTER_ADDR")
     [note] = notes("python3 train.py", **own)
     assert "must start the 4 ranks" in note
+
+
+def test_the_number_of_ranks_of_an_elastic_world_or_of_changed_variables_is_not_checked() -> None:
+    for job in (
+        {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 3}}},
+        {"env": {"PET_NNODES": {"value": "1", "override": True}}},
+    ):
+        for command in ("./run.sh", None):
+            settings = planned(command, job.get("framework", "torch"), env=job.get("env", {})).plan.group("node").agent
+            assert settings is not None and (settings.world_size, settings.counts_ranks) == (None, False)
 
 
 AFTER = "unless the default configuration file of the image requests this; give the program as script"

@@ -124,10 +124,11 @@ def test_torchrun_restarts_ranks_of_an_elastic_world_also_when_only_a_node_joins
 
 
 def test_an_elastic_world_needs_the_agent_to_identify_node_0() -> None:
-    for job in ({"command": ["bash", "run.sh"]}, {"agent": False}):
+    own = {**ELASTIC, "launch": "command"}
+    for framework, job in ((own, {"command": ["bash", "run.sh"]}), (ELASTIC, {"agent": False})):
         with pytest.raises(BadInputError, match=r"^agent: only stepset's agent can set PET_RDZV_CONF, which differs"):
-            Plan(ELASTIC, **job)
-    assert Plan(ELASTIC, command=["bash", "run.sh"], agent=True).plan.group("node").agent is not None
+            Plan(framework, **job)
+    assert Plan(own, command=["bash", "run.sh"], agent=True).plan.group("node").agent is not None
 
 
 # --- no launcher -----------------------------------------------------------------------------------------------------

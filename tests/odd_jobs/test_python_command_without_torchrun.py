@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.plan.values import literal_words
 from tests.odd_jobs import OddJob
 from tests.targets.making import request
 
 ODD_JOB = OddJob(
     job={"num_nodes": 2, "procs_per_node": 2, "command": ["python3", "train.py"]},
-    expected="A note states that one process runs in each node; before, the run reported 4 ranks and success.",
+    expected="torchrun is put before the command; before, each node trained alone, and the run succeeded.",
     source="torch 2.15 distributed/run.py: only torchrun reads PET_* and sets RANK and WORLD_SIZE",
 )
 
 
-def notes(**fields: object) -> list[str]:
-    plan = request(**{**ODD_JOB.job, **fields}).plan
-    return [each for each in plan.notes if each.startswith("command: ")]
+def command(**fields: object) -> list[str]:
+    return literal_words(request(**{**ODD_JOB.job, **fields}).plan.group("node").command)
 
 
-def test_the_note_names_the_remedy() -> None:
-    [note] = notes()
-    assert note.startswith("command: python3 train.py starts 2 processes, one in each node, instead of the 4 ranks")
-    assert note.endswith("; torchrun starts the ranks if you give script: train.py instead of command")
+def test_torchrun_starts_the_ranks() -> None:
+    assert command() == ["torchrun", "--no-python", "python3", "train.py"]
 
 
 @pytest.mark.parametrize(
-    "remedy",
+    "other",
     [
-        {"command": ["torchrun", "train.py"]},
+        {"framework": {"kind": "torch", "launch": "command"}},
         {"framework": {"kind": "torch", "launcher": "none"}},
         {"framework": "plain", "procs_per_node": "auto"},
         {"num_nodes": 1, "procs_per_node": 1},
     ],
 )
-def test_each_remedy_has_no_note(remedy: dict[str, object]) -> None:
-    assert notes(**remedy) == []
+def test_other_jobs_run_the_command_itself(other: dict[str, object]) -> None:
+    assert command(**other) == ["python3", "train.py"]
 
 
 def test_a_shell_script_may_start_torchrun_and_gets_a_note() -> None:

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from stepset.plan.launchers import find_launcher
-from stepset.plan.mpi_launch import starts_ranks
+from stepset.plan.starters import starts_ranks
 from stepset.plan.wrappers import wrapped_at
 
 

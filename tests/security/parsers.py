@@ -42,7 +42,7 @@ from stepset.backends.local.runs.store import RunStore
 from stepset.backends.prune import PruneRule
 from stepset.errors import BadInputError, StepsetError
 from stepset.frameworks import make_plan
-from stepset.plan.mpi_launch import launcher_in
+from stepset.plan.starters import launcher_in
 from stepset.printable import printable, printable_json, printable_line, printable_text
 from stepset.run_status import Phase, Progress, RunStatus
 from stepset.sources.code_files import find_code_files

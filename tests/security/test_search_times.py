@@ -136,7 +136,7 @@ COMMANDS = ["a", "a.", "a.sh", ".", "source ", "# ", " .", "mpirun", "mpirun_", 
 IN_COMMANDS = """
 from stepset.backends.kubernetes.submit.field_map import _tokens
 from stepset.plan.launchers import find_launcher
-from stepset.plan.mpi_launch import starts_ranks
+from stepset.plan.starters import starts_ranks
 for text in (given, given + "!", given + "."):
     starts_ranks(["bash", "-c", text])
     starts_ranks([text])

@@ -102,7 +102,14 @@ def _unset(part: Any, path: str = "") -> list[str]:
 
 def test_the_full_job_sets_every_field() -> None:
     # `launcher` must stay torchrun beside `elastic`, and the other entries exclude `script`.
-    assert _unset(parse_job(FULL)) == [".module", ".command", ".function", ".framework.launcher", ".roles[].after"]
+    assert _unset(parse_job(FULL)) == [
+        ".module",
+        ".command",
+        ".function",
+        ".framework.launch",
+        ".framework.launcher",
+        ".roles[].after",
+    ]
 
 
 def test_the_full_job_is_read_back_as_it_was_written() -> None:

@@ -36,6 +36,8 @@ PLATFORM = {
     "POD_NUMS": "2",
     "POD_PORT": "29500",
 }
+RUNS_IT = {"kind": "torch", "launch": "command"}
+"""A framework in which each pod runs the command itself."""
 
 
 class Pod:
@@ -43,7 +45,7 @@ class Pod:
 
     def __init__(self, directory: Path, platform: dict[str, str], **job: Any) -> None:
         self.directory = directory
-        found = container(rendered("statefulset", **job))
+        found = container(rendered("statefulset", **{"framework": RUNS_IT, **job}))
         assert found["command"][:2] == ["/bin/sh", "-c"]
         fields = {"metadata.name": platform["POD_NAME"], "metadata.namespace": platform["POD_NAMESPACE"]}
         own = kubelet_env(found, fields, {"PATH": os.environ["PATH"]})
@@ -218,7 +220,7 @@ class TestEnvironment:
         self, tmp_path: Path, shells: list[str], variables: dict[str, str], args: list[str]
     ) -> None:
         job = {"num_nodes": 2, "procs_per_node": 1, "agent": False, "args": args, "env": variables}
-        there = container(rendered("jobset", command=["a"], **job))
+        there = container(rendered("jobset", framework=RUNS_IT, command=["a"], **job))
         fields = {COMPLETION_INDEX: "1", RESTART_ATTEMPT: "0"}
         env = kubelet_env(there, fields, {})
         for shell in shells:

@@ -37,6 +37,7 @@ class Config:
         self.mpi: bool = self._take("mpi", bool, False)
         self.world_size: int = self._take("world_size", int, 0)
         self.launcher_restarts: bool = self._take("launcher_restarts", bool, False)
+        self.counts_ranks: bool = self._take("counts_ranks", bool, False)
         self.stdin: int = self._take("stdin", int, 0)
         self.serve: str = self._take("serve", str, "")
         self.files: list[dict[str, str]] = self._take("files", list, [])

@@ -1,18 +1,20 @@
-"""Waits until the host names of the other pods resolve."""
+"""Waits until the host names of the other pods resolve, and counts the ranks of the run that a command starts."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stepset.agent.config import Config
-from stepset.agent.errors import EXIT_PEERS, AgentError, setup_error
+from stepset.agent.errors import EXIT_PEERS, EXIT_WORLD, IF_POSSIBLE, AgentError, setup_error
 from stepset.agent.events import long_event
+from stepset.agent.launch import first_number
 from stepset.agent.loop import Loop, Streams, read_all, read_pipe
 from stepset.agent.process import fork
-from stepset.agent.signals import kill, signal
+from stepset.agent.signals import descendants, kill, signal
 
 
 def peer_names(peers: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -109,3 +111,70 @@ def _start_lookup(names: Sequence[str]) -> tuple[int, int]:
             os.write(outer, f"{index} {problem}\n".encode())
     finally:
         os._exit(0)
+
+
+_LEAST, _MOST = 0.25, 60.0  # seconds between two looks at the processes
+
+
+class OwnRanks:
+    """Counts the ranks that the command of a pod starts itself.
+
+    A launcher sets the world size in the environment of each rank. The first world size that differs from that of the
+    pod decides. If no process has a world size, the processes must at least have been connected.
+
+    Args:
+        expected: the number of ranks of the run.
+        env: the environment of the command.
+    """
+
+    def __init__(self, expected: int, env: Mapping[str, str]) -> None:
+        from stepset.agent.rank import SIZE
+
+        self._expected = expected
+        self._names = [name.encode() for name in SIZE]
+        self._given = {f"{name}={env[name]}".encode() for name in SIZE if name in env}
+        self._port = first_number(env, ("PET_MASTER_PORT", "MASTER_PORT"))
+        self._started = time.monotonic()
+        self._found = False
+        self._connected = not sys.platform.startswith("linux")
+        self.due = self._started + _LEAST
+
+    def look(self) -> None:
+        """Looks at the processes of the pod, and sets `due` to the time of the next look.
+
+        Raises:
+            AgentError: a process belongs to a world of another size.
+        """
+        from stepset.agent.rank import may_be_connected
+
+        now = time.monotonic()
+        self.due = now + min(_MOST, max(_LEAST, (now - self._started) / 60))
+        pids = [] if self._found else descendants(os.getpid())
+        for pid in pids:
+            size = self._size(pid)
+            if size == self._expected:
+                self._found = self._connected = True
+                return
+            if size:
+                raise self._error(f"the command started {size} {'rank' if size == 1 else 'ranks'} instead of")
+        self._connected = self._connected or may_be_connected(pids, self._port)
+
+    def check_end(self) -> None:
+        """Raises AgentError if the processes of the command, which have ended, were never connected."""
+        from stepset.agent.rank import may_be_connected
+
+        if not self._connected and not may_be_connected((), self._port):
+            raise self._error("the command ran alone in this node, as a world of 1 rank instead of")
+
+    def _size(self, pid: int) -> int:
+        """Returns the world size in the environment of a process, or 0."""
+        with IF_POSSIBLE, open(f"/proc/{pid}/environ", "rb") as file:
+            for entry in file.read().split(b"\0"):
+                name, _, value = entry.partition(b"=")
+                if name in self._names and entry not in self._given and value.isdigit():
+                    return int(value)
+        return 0
+
+    def _error(self, started: str) -> AgentError:
+        advice = "the launcher must start the ranks of all nodes; framework.launch: command turns this check off"
+        return AgentError(EXIT_WORLD, "Rendezvous", f"{started} {self._expected}; {advice}")

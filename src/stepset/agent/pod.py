@@ -25,7 +25,7 @@ from stepset.agent.events import (
 from stepset.agent.launch import launcher_command, newest_checkpoint, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
-from stepset.agent.peers import wait_for_peers
+from stepset.agent.peers import OwnRanks, wait_for_peers
 from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
 from stepset.agent.redact import make_redactor
 from stepset.agent.setup import create_fifo, put_in_place, remove_reports
@@ -58,6 +58,7 @@ class Pod:
         self._ranks = RankEvents(config, self._failures, self._add_failure, self._out.put, self._redactor)
         self._children = Children(config, self._env, self._node, self._streams, self._redactor)
         self._stopping = Stopping(config, self._children, self._ranks)
+        self._own_ranks: OwnRanks | None = None
         self._has_result = False
         self._completed = False  # Whether the command has exited by itself.
         self._fifo = -1
@@ -120,6 +121,9 @@ class Pod:
             env = process_env(config, self._env, self._node, 0)
             self._children.start(self._command, env, Lines(self._source, self._redactor), death_signal=signal.SIGTERM)
 
+        if config.counts_ranks:
+            self._own_ranks = OwnRanks(config.world_size, self._env)
+
     def _done(self) -> bool:
         server = self._children.server
         if server:
@@ -131,6 +135,8 @@ class Pod:
         due = self._stopping.deadlines()
         if self._children.server:
             due += self._children.server.deadlines()
+        if self._own_ranks:
+            due.append(self._own_ranks.due)
         due += [child.ended_at + DRAIN for child in self._children.all if child.status is not None and not child.done]
         return min(due) - time.monotonic() if due else 3600.0
 
@@ -142,6 +148,12 @@ class Pod:
         self._stopping.act_on_deadlines(at)
         if self._children.server:
             self._children.server.act_on_deadlines(at)
+        if self._own_ranks and at >= self._own_ranks.due:
+            try:
+                self._own_ranks.look()
+            except AgentError as error:
+                self._own_ranks = None
+                self._fail(failure_of_agent(error))
 
     def _report_end(self, child: Child) -> None:
         """Prints the last lines of a child that has terminated, and then reports its termination."""
@@ -231,7 +243,12 @@ class Pod:
             if not stopped_by:
                 self._check_last_round()
         if not self._failures and not code and not stopped_by:
-            self._report_result()
+            try:
+                if self._own_ranks:
+                    self._own_ranks.check_end()
+                self._report_result()
+            except AgentError as error:
+                self._fail(failure_of_agent(error))
         if self._failures:
             launcher_code = code if not self._config.processes and not self._stopping.started_at else 0
             return report_failure(self._config, self._failures, launcher_code)

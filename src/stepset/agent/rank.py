@@ -30,7 +30,7 @@ from stepset.agent.signals import (
 )
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
+SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
 
 _ALONE = 5  # After this number of checks (one per second) that find no connection, a rank is reported as `alone`.
@@ -84,8 +84,8 @@ def _out_to_launcher() -> Out:
     return Out(1, atomic=True)
 
 
-def may_be_connected(root: int, port: int) -> bool:
-    """Returns whether a process or a descendant has a socket, or recently closed a connection to the store at `port`.
+def may_be_connected(pids: Iterable[int], port: int) -> bool:
+    """Returns whether a process has a socket, or a process recently closed a connection to the store at `port`.
 
     The kernel lists the connections of a terminated process for a minute. Returns True if no list can be read.
     """
@@ -97,7 +97,7 @@ def may_be_connected(root: int, port: int) -> bool:
                     _, local, remote, state = line.split()[:4]
                     if "04" <= state <= "09" and end in (local[-5:], remote[-5:]):  # FIN_WAIT1 to LAST_ACK
                         return True
-        for pid in (root, *descendants(root)):
+        for pid in pids:
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 if os.readlink(entry.path)[:7] == "socket:":
                     return True
@@ -152,7 +152,7 @@ class Rank:
 
     def check_world(self, expected: int) -> None:
         """Terminates this process with code 71 if the launcher started a different number of ranks."""
-        found = next((self._env[name] for name in _SIZE if self._env.get(name)), None)
+        found = next((self._env[name] for name in SIZE if self._env.get(name)), None)
         if found == str(expected) or (found is None and expected == 1):
             return
         count = f"{found} {'rank' if found == '1' else 'ranks'}" if found else "an unknown number of ranks"
@@ -228,7 +228,7 @@ class Rank:
         """Sets `_port` to 0 if the program may have joined a process group of torch.distributed."""
         self._looks += 1
         self._looked_at = time.monotonic()
-        if may_be_connected(self._pid, self._port):
+        if may_be_connected((self._pid, *descendants(self._pid)), self._port):
             self._port = 0
 
     def _result(self) -> bytes:

@@ -16,7 +16,7 @@ from stepset.plan.dollar_notes import dollar_notes
 from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import MLX, MPI
+from stepset.spec.options import MLX, MPI, NodeLaunched
 
 _PLANNERS = {
     "torch": torch.plan,
@@ -60,6 +60,11 @@ def _without_agent(job: TrainingJob) -> str:
 
 
 def _planned(job: TrainingJob) -> LaunchPlan:
+    if isinstance(job.framework, NodeLaunched) and job.framework.launch == "command" and job.command is None:
+        raise BadInputError(
+            "framework.launch: 'command' lets the command of the job start the ranks, and the job has no command; leave"
+            " launch out"
+        )
     if isinstance(job.framework, MLX):
         return mpi.mpi_plan(job, MPI()) if job.framework.backend == "mpi" else mlx.plan(job)
     return _PLANNERS[job.framework.kind](job)

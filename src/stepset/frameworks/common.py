@@ -25,6 +25,7 @@ from stepset.plan.model import (
 from stepset.plan.values import Attempt, CodePath, NodeRank, PodHost, ResultFile, RunName, Text, text, texts
 from stepset.spec.devices import Devices, node_devices
 from stepset.spec.job import TrainingJob
+from stepset.spec.options import NodeLaunched, Torch
 from stepset.spec.resources import cpu_count
 from stepset.spec.template import node_env_names
 
@@ -69,6 +70,12 @@ def count_processes(job: TrainingJob, without_accelerator: int | None = None) ->
             " resources_per_node.cpu, a number of CPUs"
         )
     return processes
+
+
+def has_several_ranks(job: TrainingJob) -> bool:
+    """Returns whether the world of a job may have more than one rank."""
+    elastic = job.framework.elastic if isinstance(job.framework, Torch) else None
+    return (elastic.bounds(job.num_nodes)[1] if elastic else job.num_nodes) * count_processes(job) > 1
 
 
 def check_host_lines(job: TrainingJob, per_node: int = 1) -> None:
@@ -150,11 +157,19 @@ def device_notes(job: TrainingJob, *, selects_mig: bool = False) -> tuple[str, .
     return tuple(notes)
 
 
+def node_launcher(job: TrainingJob) -> str | None:
+    """Returns the launcher that starts the ranks in each node, unless the job's command starts them."""
+    return job.framework.node_launcher if isinstance(job.framework, NodeLaunched) else None
+
+
 def needs_python(job: TrainingJob) -> bool:
-    """Returns whether the job needs Python in the image. If so, the agent can use this Python."""
+    """Returns whether the job needs Python in the image. If so, the agent can use this Python.
+
+    The launchers of a node are written in Python.
+    """
     if job.command is None:
         return True
-    return launchers.needs_python(job.command[0])
+    return launchers.needs_python(job.command[0]) or (node_launcher(job) is not None and has_several_ranks(job))
 
 
 def uses_agent(job: TrainingJob) -> bool:
@@ -226,6 +241,8 @@ def node_group(
     world_size: int | None = None,
     launcher_restarts: bool = False,
     ports: tuple[str, ...] = (MASTER,),
+    command_rule: str = "",
+    counts_ranks: bool = False,
 ) -> PodGroup:
     """Returns the group of the pods that train. Each pod runs `command` with the variables `env`.
 
@@ -238,6 +255,8 @@ def node_group(
         world_size: the required number of ranks. None if the number may vary.
         launcher_restarts: whether the launcher restarts failed ranks.
         ports: the names of the ports on which the pods listen.
+        command_rule: the reason why stepset changes or keeps the job's command. Otherwise "".
+        counts_ranks: whether the agent counts the ranks that the command starts itself.
     """
     agent = uses_agent(job)
     if not agent:
@@ -252,12 +271,14 @@ def node_group(
         wrap=wrap,
         world_size=world_size,
         launcher_restarts=launcher_restarts,
+        counts_ranks=counts_ranks,
     )
     return PodGroup(
         name=NODE,
         count=job.num_nodes,
         in_world=True,
         command=command,
+        command_rule=command_rule,
         args=texts(job.args),
         env=merged,
         resources=job.node_resources(),

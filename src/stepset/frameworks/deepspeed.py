@@ -17,8 +17,9 @@ from stepset.frameworks.common import (
     single_group_plan,
 )
 from stepset.frameworks.mpi import mpi_plan
+from stepset.frameworks.node_launch import start_of
 from stepset.frameworks.torch import torchrun_plan
-from stepset.plan.model import NODE, LaunchPlan, PlanFile, RankWrap
+from stepset.plan.model import NODE, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI, DeepSpeed
@@ -33,7 +34,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
     if options.launcher == "torchrun":
         return torchrun_plan(job)
     if options.launcher == "mpirun":
-        return mpi_plan(job, MPI())
+        return mpi_plan(job, MPI(launch=options.launch))
     return _own_launcher(job)
 
 
@@ -50,14 +51,19 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
     )  # fmt: skip
     lines = tuple(text(PodHost(NODE, k), " slots=", procs) for k in range(job.num_nodes))
     hosts = PlanFile(_HOSTFILE, "/etc/deepspeed/hostfile", lines, (NODE,))
-    if job.command is not None:
-        command, wrap = texts(job.command), None
-    else:
-        rank = program(job)
-        script = texts(["--module", job.module]) if job.module is not None else rank[1:]
-        command = (*launcher, *script)
-        # Without --no_local_rank, the launcher would insert the argument --local_rank before the agent. With
-        # --no_local_rank, the program reads the local rank from LOCAL_RANK.
-        wrap = RankWrap((*launcher, *texts(["--no_python", "--no_local_rank"])), (rank[0], text("-u"), *rank[1:]))
-    node = node_group(job, (), command, wrap=wrap, world_size=job.num_nodes * procs)
+    # Without --no_local_rank, the launcher would insert the argument --local_rank before the agent. With
+    # --no_local_rank, the program reads the local rank from LOCAL_RANK.
+    of_any_program = (*launcher, *texts(["--no_python", "--no_local_rank"]))
+    size = job.num_nodes * procs
+    script = texts(["--module", job.module]) if job.module is not None else program(job)[1:]
+    start = start_of(job, of_any_program, (*launcher, *script))
+    node = node_group(
+        job,
+        (),
+        start.command,
+        command_rule=start.rule,
+        wrap=start.wrap,
+        world_size=size,
+        counts_ranks=start.counts,
+    )
     return single_group_plan(job, node, procs, files=(hosts,), notes=device_notes(job))

@@ -41,7 +41,7 @@ def check_launcher_flags(job: TrainingJob, plan: LaunchPlan) -> list[str]:
     """Returns one line for each contradiction between a job and the launcher in the job's command.
 
     The function checks the options of the launcher. It also checks variables of the job that torchrun reads as options.
-    For an MPI job with `framework.launch: command`, the command is not checked.
+    With `framework.launch: command`, the command is not checked.
     """
     if job.framework.kind == "plain":
         return []
@@ -53,7 +53,7 @@ def check_launcher_flags(job: TrainingJob, plan: LaunchPlan) -> list[str]:
         for place, each in variables.items()
         if not _is_reference(each.value) and (problem := problem_of(facts, "torchrun", each, given))
     ]
-    if isinstance(job.framework, MPI) and job.framework.launch == "command":
+    if getattr(job.framework, "launch", "auto") == "command":
         return problems
     command, args, agent = literal_command(job, _starting_group(plan))
     if command and (launcher := find_launcher((*command.words, *args.words))):
@@ -111,7 +111,10 @@ def literal_command(job: TrainingJob, group: PodGroup) -> tuple[Words, Words, Ag
     """
     template, place = node_container(job.pod_template), node_place(job.pod_template)
     command, args = (_texts(template.get(field)) for field in ("command", "args"))
-    own = Words(literal_words(group.command) if job.command is not None else [], "command")
+    words = literal_words(group.command) if job.command is not None else []
+    if group.name == NODE and job.command and words[-len(job.command) :] == job.command:
+        words = job.command  # without the launcher that stepset has put before the command
+    own = Words(words, "command")
     return (
         own if command is None else Words(command, f"{place}.command"),
         Words(literal_words(group.args), "args") if args is None else Words(args, f"{place}.args"),

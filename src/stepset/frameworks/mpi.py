@@ -38,7 +38,7 @@ from stepset.plan.model import (
     SuccessRule,
     World,
 )
-from stepset.plan.mpi_launch import RankStarter, starts_ranks
+from stepset.plan.starters import RankStarter, starts_ranks
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
 from stepset.spec.devices import devices_of
 from stepset.spec.job import TrainingJob

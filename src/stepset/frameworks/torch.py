@@ -18,7 +18,8 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
-from stepset.plan.model import EnvEntry, LaunchPlan, RankWrap
+from stepset.frameworks.node_launch import start_of
+from stepset.plan.model import EnvEntry, LaunchPlan
 from stepset.plan.values import FirstNode, LocalRank, NodeRank, PortNumber, ProcessRank, RendezvousId, Text, text, texts
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import Elastic, Torch
@@ -35,7 +36,6 @@ _STATIC_MASTER = (
 )
 _TORCHRUN = text("torchrun")
 _WRAP = texts(["torchrun", "--no-python"])
-_UNBUFFERED = text("-u")
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
@@ -79,23 +79,27 @@ def torchrun_plan(
                 " give procs_per_node as a number, without elastic"
             )
         env = (*env, *worker_env(job, known, beside_torchrun=True))
-    if job.command is not None:
-        command, wrap = texts(job.command), None
-    else:
-        rank = program(job)
-        command = (_TORCHRUN, *rank[1:])
-        wrap = RankWrap(_WRAP, (rank[0], _UNBUFFERED, *rank[1:]))
     bounds = elastic.bounds(job.num_nodes) if elastic else None
+    start = start_of(job, _WRAP, (_TORCHRUN, *program(job)[1:]))
+    size = job.num_nodes * known if known is not None and not elastic and not _overrides(job) else None
     node = node_group(
         job,
         env,
-        command,
+        start.command,
+        command_rule=start.rule,
         reserved=RESERVED,
-        wrap=wrap,
+        wrap=start.wrap,
+        world_size=size if nproc.isdigit() or start.counts else None,
+        counts_ranks=start.counts and size is not None,
         # In an elastic world, torchrun restarts the workers when a node joins, even if max_restarts is 0.
         launcher_restarts=elastic is not None,
     )
     return single_group_plan(job, node, known, elastic=bounds, notes=device_notes(job))
+
+
+def _overrides(job: TrainingJob) -> bool:
+    """Returns whether the job replaces a variable from which torchrun reads the number of ranks."""
+    return any(name in job.env for name in ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_STANDALONE"))
 
 
 def nproc_per_node(job: TrainingJob) -> tuple[str, int | None]:

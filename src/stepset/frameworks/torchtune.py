@@ -32,7 +32,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
     """
     options = job.framework
     assert isinstance(options, TorchTune)
-    if job.command is not None and job.command != TUNE_RUN:
+    if job.command is not None and (job.command != TUNE_RUN or options.launch == "command"):
         return torchrun_plan(job)
     for entry in ("module", "function"):
         if getattr(job, entry) is not None:

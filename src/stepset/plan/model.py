@@ -111,6 +111,7 @@ class AgentSettings:
         world_size: the required number of ranks. Every wrapped rank checks the number. None if the number may vary.
         launcher_restarts: whether the launcher is the torchrun of an elastic world. torchrun then restarts failed
             ranks, and the pod continues. An exit code of 0 means success only if torchrun has passed its exit barrier.
+        counts_ranks: whether the agent compares `world_size` with the ranks that the command itself starts.
     """
 
     wait_for: tuple[str, ...]
@@ -119,6 +120,7 @@ class AgentSettings:
     wrap: RankWrap | None = None
     world_size: int | None = None
     launcher_restarts: bool = False
+    counts_ranks: bool = False
 
 
 WAIT_FOR_ALL = 64
@@ -154,7 +156,8 @@ class PodGroup:
         start_after: the groups that must be ready or complete before this group starts.
         agent: the settings of the agent. None if the command runs without the agent.
         role: the role of the job that the group belongs to. None for nodes and launchers.
-        command_rule: for an MPI launcher, the reason why stepset changes or keeps the job's command. Otherwise "".
+        command_rule: the reason why stepset puts a launcher before the job's command, or does not. "" if the job has
+            no command, or if no launcher starts the ranks of the framework.
     """
 
     name: str

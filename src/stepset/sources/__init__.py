@@ -14,7 +14,7 @@ from stepset.sources.archive import CODE_LIMIT as CODE_LIMIT
 from stepset.sources.archive import LARGE_CODE, UNPACKED_LIMIT, CodeTooLargeError, compress, largest, pack
 from stepset.sources.code_files import CodeFile, CodeFiles, find_code_files, shown
 from stepset.sources.ignore import OWN_FILE
-from stepset.sources.mpi_script import check_mpi_script
+from stepset.sources.launch_script import check_launch_script
 from stepset.sources.regular_file import ChangedError, read_regular
 from stepset.sources.requirements import NO_REQUIREMENTS, Requirements, job_requirements, requirement_notes
 from stepset.sources.script_syntax import syntax_notes
@@ -87,7 +87,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     Raises:
         BadInputError: a file is missing, is unreadable or has a type that cannot be shipped. Also raised if a
             requirement is invalid. For an MPI job, also raised if the content of the script does not fit the name of
-            the script (`check_mpi_script`).
+            the script (`check_launch_script`).
     """
     base = absolute(base_dir or Path())
     sources = _read_files(job, base)
@@ -131,7 +131,7 @@ def _read_files(job: TrainingJob, base: Path) -> Sources:
     if job.code_volume is not None:
         return Sources(base, base)
     if job.command is not None:
-        check_mpi_script(job, base / (job.code_directory or ""))
+        check_launch_script(job, base / (job.code_directory or ""))
     if job.code_directory is not None:
         return _read_code(job, base.resolve(), base.resolve() / job.code_directory)
     if job.script is not None:

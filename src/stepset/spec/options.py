@@ -65,7 +65,26 @@ class Elastic(JobModel):
         return (self.min_nodes or self.max_nodes or num_nodes, self.max_nodes or self.min_nodes or num_nodes)
 
 
-class Torch(JobModel):
+class NodeLaunched(JobModel):
+    """The option of frameworks whose launcher, such as torchrun, runs in every pod."""
+
+    launch: Literal["auto", "command"] = "auto"
+    """What starts the ranks of a job with a `command`. With `command`, the command itself starts the ranks, and stepset
+    neither changes nor checks the command. With `auto`, the command itself starts the ranks if the command contains a
+    launcher, is a shell script, or may connect the nodes itself. Otherwise, stepset puts its launcher before the
+    command."""
+
+    @property
+    def node_launcher(self) -> str | None:
+        """The launcher that starts the ranks in each node, unless the job's command starts them.
+
+        None if the agent or mpirun starts the ranks, or with `launch: command`.
+        """
+        launcher = getattr(self, "launcher", "torchrun")
+        return None if self.launch == "command" or launcher in ("none", "mpirun") else launcher
+
+
+class Torch(NodeLaunched):
     """PyTorch. By default, torchrun starts the ranks."""
 
     kind: Literal["torch"] = "torch"
@@ -82,12 +101,16 @@ class Torch(JobModel):
     def _elastic_needs_torchrun(self) -> Torch:
         if self.elastic and self.launcher == "none":
             raise ValueError("elastic needs launcher 'torchrun': a script without a launcher cannot re-form the world")
+        if self.launcher == "none" and self.launch == "command":
+            raise ValueError(
+                "launch 'command' lets the command start the ranks, which launcher 'none' starts; give one"
+            )
         if self.launcher == "none" and self.env_layer == "launcher":
             raise ValueError("env_layer 'launcher' sets PET_*, which only launcher 'torchrun' reads; leave it out")
         return self
 
 
-class TorchTune(JobModel):
+class TorchTune(NodeLaunched):
     """TorchTune recipes, which `tune run` starts."""
 
     kind: Literal["torchtune"] = "torchtune"
@@ -107,7 +130,7 @@ class TorchTune(JobModel):
         return self
 
 
-class DeepSpeed(JobModel):
+class DeepSpeed(NodeLaunched):
     """DeepSpeed. By default, torchrun starts the ranks."""
 
     kind: Literal["deepspeed"] = "deepspeed"

@@ -246,6 +246,8 @@ def _config(
         config["world_size"] = settings.world_size
     if settings.launcher_restarts:
         config["launcher_restarts"] = True
+    if settings.counts_ranks:
+        config["counts_ranks"] = True
     if plan.ssh is not None:
         config["mpi"] = True
     if settings.wrap is not None:

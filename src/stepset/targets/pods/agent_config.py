@@ -71,6 +71,8 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
         config["world_size"] = settings.world_size
     if settings.launcher_restarts:
         config["launcher_restarts"] = True
+    if settings.counts_ranks:
+        config["counts_ranks"] = True
     if plan.ssh is not None:
         config["mpi"] = True
     return {**config, **_secrets(request, group), **_files(request, group)}

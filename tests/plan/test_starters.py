@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from stepset.plan.mpi_launch import launcher_in, starts_ranks
+from stepset.plan.starters import launcher_in, starts_ranks
 
 
 @pytest.mark.parametrize(
