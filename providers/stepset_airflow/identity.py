@@ -7,6 +7,7 @@ task instance. The region stays the same when the iteration is retried, deferred
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stepset_airflow.airflow_internals import loop_region_of, try_cleared_at
@@ -60,6 +61,35 @@ def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
 def owner_of(ti: TaskInstance, instance: str) -> str:
     """Returns a hash that identifies the task instance to which a run belongs. The hash is a valid label value."""
     return _digest(ti, instance)[:40]
+
+
+@dataclass(frozen=True)
+class TaskIdentity:
+    """The identity of a task instance, from which the names of its runs on a cluster are derived.
+
+    Args:
+        ti: the task instance.
+        instance: the name of this Airflow deployment.
+        retries: the number of retries of the task.
+    """
+
+    ti: TaskInstance
+    instance: str
+    retries: int
+
+    @property
+    def owner(self) -> str:
+        """The hash that `owner_of` returns."""
+        return owner_of(self.ti, self.instance)
+
+    @property
+    def epoch(self) -> int:
+        """The try number that `epoch` returns."""
+        return epoch(self.ti, self.retries)
+
+    def run_name(self, generation: int) -> str:
+        """Returns the name that `cluster_name` returns."""
+        return cluster_name(self.ti, self.instance, generation)
 
 
 def labels_of(ti: TaskInstance) -> dict[str, str]:

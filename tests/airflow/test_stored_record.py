@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from stepset.errors import BadInputError
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.verdict import verdict_text
-from stepset_airflow.run.reattach import Reattacher
+from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run.run_record import KEY, RETRY, START_NEW, SUCCEEDED, RunRecord, next_step
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.task_state import TaskStateStore
 from tests.fuzzing import FUZZED
 
 pytestmark = pytest.mark.airflow
@@ -41,9 +42,7 @@ class State:
 
 
 def stored_record(value: Any) -> RunRecord | None:
-    reattacher = cast("Reattacher", object.__new__(Reattacher))
-    object.__setattr__(reattacher, "store", State(value))
-    return reattacher.stored_record()
+    return RecordStore(cast("TaskStateStore", State(value))).read()
 
 
 def test_a_stored_record_is_read() -> None:

@@ -13,7 +13,7 @@ from airflow.sdk.execution_time import task_runner
 
 from stepset.watch.present.sentences import NOT_FINITE
 from stepset_airflow.assets import report_to_assets
-from stepset_airflow.run.reattach import Reattacher
+from stepset_airflow.run.record_store import RecordStore
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import asset_event_extras
 from tests.airflow.test_stored_record import RECORD
@@ -120,13 +120,13 @@ def test_an_asset_that_cannot_be_updated_is_a_warning_and_the_others_are_updated
     assert warnings[1].endswith("RuntimeError: the API server answered 500")
 
 
-def test_the_end_of_a_successful_run_that_cannot_be_stored_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> NoReturn:
+def test_the_end_of_a_successful_run_that_cannot_be_stored_is_a_warning() -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
         raise RuntimeError("the API server answered 500")
 
-    monkeypatch.setattr(Reattacher, "save", refuse)
-    reattacher, warnings = object.__new__(Reattacher), list[str]()
-    assert not reattacher.save_end(RECORD, warnings.append), "its objects are kept, which show another try the end"
+    state: Any = SimpleNamespace(set=refuse)
+    records, warnings = RecordStore(state), list[str]()
+    assert not records.save_end(RECORD, warnings.append), "its objects are kept, which show another try the end"
     assert warnings == ["the end of run train-1 cannot be stored: RuntimeError: the API server answered 500"]
     with pytest.raises(RuntimeError, match="answered 500"):
-        reattacher.save_end(replace(RECORD, ended="fail"), warnings.append)
+        records.save_end(replace(RECORD, ended="fail"), warnings.append)

@@ -290,16 +290,27 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             AirflowSkipException: the job failed, and `exit_code_policy` maps the failure to `skip`.
             AirflowException: the job failed, or the task was killed.
         """
+        from stepset_airflow.run.cluster_run import follows_cluster_run
         from stepset_airflow.run.local_run import LocalRun
 
-        name = self.backend or conf.get("stepset", "backend", fallback="kubernetes")
-        check_rendered({**self._arguments(), "backend": name})
-        if self.warm_start is not None:
-            self._environment = start_warm(context, self.warm_start)
-        if name == "kubernetes":
+        if (name := self._backend_name) == "kubernetes" or follows_cluster_run(self, context):
             return self._execute_on_cluster(context)
+        self.prepare(context)
         self._local_run = LocalRun(self, context, name)
         return self._local_run.execute(lambda: self._killed)
+
+    @property
+    def _backend_name(self) -> str:
+        return str(self.backend or conf.get("stepset", "backend", fallback="kubernetes"))
+
+    def prepare(self, context: Context) -> None:
+        """Checks the rendered parameters, and reads the checkpoint of `warm_start`. Called before `job_and_base`.
+
+        Raises AirflowFailException if a parameter is invalid.
+        """
+        check_rendered({**self._arguments(), "backend": self._backend_name})
+        if self.warm_start is not None:
+            self._environment = start_warm(context, self.warm_start)
 
     def on_kill(self) -> None:
         """Stops a local run. If the run is on a cluster, `execute` decides whether to stop the run.
@@ -375,12 +386,15 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         if note := warm_start_note(self._environment, self.warm_start):
             self.log.info(note)
 
-    def task_log(self, reported: Mapping[str, Any] | None = None) -> TaskLog:
+    def task_log(self, ranks: Collection[int] | None, reported: Mapping[str, Any] | None = None) -> TaskLog:
         """Returns a listener that writes the output of a run to this task's log.
 
-        If another process wrote to the log earlier, `reported` is the value of `TaskLog.reported` in that process.
+        Args:
+            ranks: the ranks whose lines the log shows. None means all ranks.
+            reported: the value of `TaskLog.reported` in the process that wrote to the log earlier, if there is one.
         """
-        return TaskLog(self.log, self.ranks, find_callbacks(self.callbacks), reported)
+        shown = None if ranks is None else frozenset(ranks)
+        return TaskLog(self.log, shown, find_callbacks(self.callbacks), reported)
 
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
         """Returns the exception that ends the task. `outcome` is `fail`, `retry` or `skip`."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import get_parsing_context
 from airflow.sdk.exceptions import AirflowFailException
 
 from stepset_airflow.airflow_internals import current_dag, parsed_file
@@ -60,6 +61,10 @@ def check_values(
 ) -> None:
     """Raises one error for all unknown arguments and all invalid values of an operator's parameters.
 
+    If Airflow parses the DAG file to execute a task, the values are not checked. The task may follow a run that exists,
+    and such a task does not need the job, its files or the other tasks of the DAG file. A task that creates a run
+    checks the values in `DistributedTrainOperator.prepare`.
+
     Args:
         operator: the class of the operator.
         values: the arguments and the default values of the operator's parameters, by their names. A parameter that is
@@ -91,7 +96,7 @@ def check_values(
         # `_corrections` checks the corrected values. The user may keep the original values, so these are checked, too.
         _, own = Given(values, operator.template_fields, templates).without_misplaced_templates()
         raise TypeError(located(dict.fromkeys([*problems, *option_problems(own)]), place_of(place)))
-    if problems := problems_of(values):
+    if get_parsing_context().task_id is None and (problems := problems_of(values)):
         raise ValueError(located(problems, place_of(place)))
 
 

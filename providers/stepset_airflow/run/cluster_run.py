@@ -2,7 +2,7 @@
 
 The operator first calls `ClusterRun.begin`, which creates or finds the run. Then the worker follows the run. If the
 task is deferred, a trigger follows the run instead of the worker. Finally, the operator calls `ClusterRun.finish`,
-which handles the end of the run.
+which handles the end of the run. Only the creation of a run reads the job.
 """
 
 from __future__ import annotations
@@ -11,42 +11,54 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
-from stepset_airflow.hooks.cluster import ClusterAccess, connect
-from stepset_airflow.identity import labels_of
+from stepset_airflow.hooks.cluster import ClusterAccess
+from stepset_airflow.identity import TaskIdentity, epoch
 from stepset_airflow.links.training import LinkFields
-from stepset_airflow.logs.log_sources import log_sources
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.page.page_xcom import TaskKey
+from stepset_airflow.page.past_tries import failure_of
+from stepset_airflow.run.attach import AttachedRun, find, unrecorded_success
+from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.create import RunCreator
 from stepset_airflow.run.exit_policy import outcome_of, should_delete
-from stepset_airflow.run.orphan import NOT_IN_A_POD, orphan_stop
-from stepset_airflow.run.pod_mutation import mutate_pod
-from stepset_airflow.run.reattach import AttachedRun, Reattacher
-from stepset_airflow.run.run_record import RETRY, SUCCEEDED, RunRecord
+from stepset_airflow.run.record_store import RecordStore
+from stepset_airflow.run.run_record import (
+    RETRY,
+    SUCCEEDED,
+    Finished,
+    FollowSettings,
+    Reattach,
+    RunRecord,
+    StartNew,
+    next_step,
+)
+from stepset_airflow.run.task_job import TaskJob
 from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import Termination, timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.run.try_reason import try_reason
 from stepset_airflow.transferable import masked_result, transferable
 from stepset_airflow.triggers.workload_reference import workload_reference
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from stepset.backends.base import RunRequest
-    from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.run_status import RunStatus
-    from stepset.sources import Sources
-    from stepset.spec import TrainingJob
     from stepset_airflow.page.writer import PageWriter
 
 _POLL_INTERVAL = 0.2
 """Number of seconds between two checks that detect whether the task was killed."""
+
+
+_TRIGGER_SETTINGS = ("sources", "ranks", "admission_timeout", "startup_timeout", "quiet_after")
+"""The fields of `FollowSettings` that are parameters of the trigger."""
 
 
 class ClusterRun:
@@ -54,9 +66,11 @@ class ClusterRun:
 
     def __init__(self, task: TrainingTask, context: Context) -> None:
         self._task, self._context = task, context
-        self._backends: dict[str, KubernetesBackend] = {}
         self._page: PageWriter | None = None
-        self.access = ClusterAccess.of(task)
+        self._clusters = Clusters()
+        self._records = RecordStore(context["task_state_store"])
+        self._identity = TaskIdentity(context["ti"], instance(), task.retries or 0)
+        self._ending = Termination(task, context["ti"], self._clusters, self._records)
 
     # --- start
 
@@ -64,14 +78,44 @@ class ClusterRun:
         """Creates the run, or finds the run that an earlier execution of the task created.
 
         Raises AirflowException if the task was killed before the run was created. Also raises the errors of
-        `Reattacher.reattach`.
+        `RunCreator.run`.
         """
-        if killed() and self.reattacher.stored_record() is None:
+        record = self._records.read()
+        if record is None and killed():
             raise AirflowException("no run was created, because its task was killed")
-        found = self.reattacher.reattach()
-        if found.workload is not None:
-            self.page(found.record).on_status(self._initial_status(found))
-        return found
+        step = next_step(record, self._identity.epoch, self._task.durable)
+        if isinstance(step, StartNew) and (found := self._unrecorded_success(step)) is not None:
+            return found
+        try_number, failure = self._context["ti"].try_number, partial(failure_of, self._context["task_state_store"])
+        if reason := try_reason(step, record, self._identity.epoch, try_number, failure):
+            self._task.log.info(reason)
+        if isinstance(step, Finished):
+            return AttachedRun(step.record, found=True)
+        if isinstance(step, StartNew) and step.before is not None and step.before.ended:
+            self._clean_up(step.before)
+        attached = self._creator.run(step)
+        if attached.found and not (isinstance(step, Reattach) and step.record.uid):
+            self._task.log.info(f"run {attached.record.name} exists already; this try follows it")
+        if attached.workload is not None:
+            self.page(attached.record).on_status(self._initial_status(attached))
+        return attached
+
+    def _unrecorded_success(self, step: StartNew) -> AttachedRun | None:
+        """Returns the run of a cleared task if the run has succeeded, and if no try of the task has recorded its end.
+
+        For example, the DAG file may have been invalid when the run succeeded. Without this rule, the training would be
+        repeated, although its result exists.
+        """
+        before, task = step.before, self._task
+        if before is None or before.ended or not before.uid or not (task.durable and task.wait_for_completion):
+            return None
+        if (attached := unrecorded_success(self._clusters, before, self._identity.epoch)) is not None:
+            self._records.save(attached.record)
+            task.log.info(
+                f"this try ends with run {before.name}, because the run has succeeded, and an earlier try of this task"
+                " ended before it could record the result; to start a new training, clear the task again"
+            )
+        return attached
 
     def page(self, record: RunRecord, *, resumed: bool = False) -> PageWriter:
         """Returns the writer of the run's page. `resumed` states whether a trigger has already written the page."""
@@ -82,7 +126,7 @@ class ClusterRun:
             task = self._task
             extra_fields: dict[str, Any] = {
                 "namespace": record.namespace,
-                "target": task.target or "jobset",
+                "target": record.follow.target,
                 "followed": task.wait_for_completion,
                 "parameters": parameters_of(task),
             }
@@ -103,78 +147,23 @@ class ClusterRun:
         """Returns the status of the run before its pods have been read."""
         from stepset.run_status import RunStatus
 
+        record = attached.record
         return RunStatus(
-            attached.record.name, self._job[0].name, "kubernetes", created=time.time(), notes=attached.notes
+            record.name, record.follow.job or record.name, "kubernetes", created=time.time(), notes=attached.notes
         )
-
-    @cached_property
-    def reattacher(self) -> Reattacher:
-        task, ti = self._task, self._context["ti"]
-        return Reattacher(
-            backend=self.backend,
-            namespace=lambda: str(self._connection.namespace),
-            store=self._context["task_state_store"],
-            ti=ti,
-            instance=instance(),
-            retries=task.retries or 0,
-            durable=task.durable,
-            request=self._request,
-            end=self._ending.end,
-            clean_up=self._clean_up,
-            log=self._task.log.info,
-        )
-
-    @cached_property
-    def _ending(self) -> Termination:
-        return Termination(self._task, self._context["ti"], self.backend, lambda record: self.reattacher.save(record))
-
-    def backend(self, namespace: str) -> KubernetesBackend:
-        """Returns the backend for the runs of a namespace."""
-        from stepset.backends.kubernetes.backend import KubernetesBackend
-        from stepset.watch.cluster.follow_policy import Timeouts
-
-        if namespace not in self._backends:
-            self._backends[namespace] = KubernetesBackend(
-                self._connection,
-                namespace=namespace,
-                target=self._task.target or "jobset",
-                sources=self.sources,
-                timeouts=Timeouts(self._task.admission_timeout, self._task.startup_timeout, quiet=self._quiet_after),
-                change_pod=mutate_pod,
-                interface="airflow",
-            )
-        return self._backends[namespace]
-
-    @cached_property
-    def sources(self) -> frozenset[str] | None:
-        """The sources whose lines the task log shows. None means all sources."""
-        from stepset.frameworks import make_plan
-
-        return log_sources(self._task.ranks, make_plan(self._job[0]))
 
     @property
-    def _quiet_after(self) -> float | None:
-        """The parameter `quiet_after` of the task. None if the task log does not contain lines of any source."""
-        return None if self.sources == frozenset() else self._task.quiet_after
-
-    @cached_property
-    def _connection(self) -> Any:
-        return connect(self.access)
-
-    @cached_property
-    def _job(self) -> tuple[TrainingJob, Sources]:
-        from stepset.sources import read_sources
-
-        job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
-        return job, read_sources(job, base_dir)
-
-    def _request(self, name: str, attempt: int, owner: str) -> RunRequest:
-        from stepset.backends.base import RunRequest
-
-        orphan = orphan_stop(self._task.on_orphan, self._task.on_kill_action)
-        notes = (NOT_IN_A_POD,) if orphan is None and self._task.on_orphan == "stop" else ()
-        self._task.log_warm_start()
-        return RunRequest(*self._job, name=name, attempt=attempt, owner=owner, notes=notes, orphan=orphan)
+    def _creator(self) -> RunCreator:
+        task = self._task
+        return RunCreator(
+            job=TaskJob(task, self._context),
+            access=ClusterAccess.of(task),
+            target=task.target or FollowSettings.target,
+            clusters=self._clusters,
+            records=self._records,
+            termination=self._ending,
+            identity=self._identity,
+        )
 
     # --- wait
 
@@ -185,8 +174,9 @@ class ClusterRun:
         continue the run.
         """
         assert attached.workload is not None
-        backend = self.backend(attached.record.namespace)
-        listener = Listeners(self._task.task_log(), self.page(attached.record))
+        record = attached.record
+        backend = self._clusters.backend(record)
+        listener = Listeners(self._task.task_log(record.follow.ranks), self.page(record))
         handle = backend.follow(attached.workload, listener, attached.notes)
         try:
             while not handle.ended(_POLL_INTERVAL):
@@ -212,11 +202,11 @@ class ClusterRun:
         from stepset.watch.present.sentences import end_sentence
 
         self.close()
-        record = self.reattacher.stored_record()
+        record = self._records.read()
         if record is None or record.ended:
             return
         try:
-            workload = self.reattacher.find(record)
+            workload = find(self._clusters, record, self._identity.owner)
             if workload is not None or record.uid:
                 attached = AttachedRun(record, workload)
                 self._ending.stop(attached, RETRY)
@@ -250,20 +240,17 @@ class ClusterRun:
         assert attached.workload is not None
         self.raise_if_task_ended(attached)
         task, position = self._task, (event or {}).get("position") or {}
-        task_log = task.task_log(position.get("reported"))
+        record, follow = attached.record, attached.record.follow
+        settings = follow.to_dict()
+        task_log = task.task_log(follow.ranks, position.get("reported"))
         for note in attached.notes:
             task_log.note(note)
-        access = replace(self.access, namespace=attached.record.namespace)
         task.defer(
             trigger=DistributedTrainTrigger(
-                access=access.to_dict(),
-                workload=workload_reference(attached.workload, task.target or "jobset"),
-                sources=None if self.sources is None else sorted(self.sources),
-                ranks=None if task.ranks is None else sorted(task.ranks),
+                access=replace(follow.access, namespace=record.namespace).to_dict(),
+                workload=workload_reference(attached.workload, follow.target),
+                **{name: settings[name] for name in _TRIGGER_SETTINGS},
                 callbacks=task.callbacks,
-                admission_timeout=task.admission_timeout,
-                startup_timeout=task.startup_timeout,
-                quiet_after=self._quiet_after,
                 poll_interval=task.poll_interval,
                 deadline=self._deadline(),
                 on_kill_action=task.on_kill_action,
@@ -293,12 +280,12 @@ class ClusterRun:
         Raises AirflowTaskTimeout if the event reports that execution_timeout has expired. Otherwise, the result and the
         exceptions are those of `finish`.
         """
-        reported, record = reported_status(event), self.reattacher.stored_record()
+        reported, record = reported_status(event), self._records.read()
         if record is None:
             raise AirflowException("no record of the run that this task waited for")
         if record.ended:
             return self.end_as_recorded(record)
-        backend = self.backend(record.namespace)
+        backend = self._clusters.backend(record)
         attached = AttachedRun(record, backend.workload(record.name, record.uid))
         if event.get("late"):
             self.page(record, resumed=True).on_status(reported)  # the page keeps the ranks and the progress
@@ -312,7 +299,8 @@ class ClusterRun:
             elif not (event.get("gave_up") and reported.phase.final):
                 self.defer(attached, event)
             backend.conclude(attached.workload, status, stop=bool(event.get("gave_up")) and status is reported)
-        self._task.task_log((event.get("position") or {}).get("reported")).on_status(status)
+        reported_before = (event.get("position") or {}).get("reported")
+        self._task.task_log(record.follow.ranks, reported_before).on_status(status)
         self.page(record, resumed=True)
         return self.finish(attached, status)
 
@@ -342,7 +330,7 @@ class ClusterRun:
         ended = SUCCEEDED if succeeded else outcome_of(status.failure, self._task.exit_code_policy)
         stored = None if ended == RETRY else transferable(json.loads(verdict_text(status)))
         record = attached.record.with_end(ended, stored)
-        saved = self.reattacher.save_end(record, self._task.log.warning)
+        saved = self._records.save_end(record, self._task.log.warning)
         self.page(record).on_status(status)
         if attached.workload is not None and saved:
             self._clean_up(record, attached.workload)
@@ -360,7 +348,7 @@ class ClusterRun:
         if not should_delete(self._task.on_finish_action, record.ended == SUCCEEDED):
             return
         try:
-            backend = self.backend(record.namespace)
+            backend = self._clusters.backend(record)
             if workload is None:
                 found = backend.workload(record.name, record.uid)
                 workload = found if found is not None and backend.read(found).phase.final else None
@@ -395,3 +383,17 @@ def instance() -> str:
     The name is the option [stepset] instance. If the option is not set, the name is the URL of the API server.
     """
     return str(conf.get("stepset", "instance", fallback="") or conf.get("api", "base_url", fallback=""))
+
+
+def follows_cluster_run(task: TrainingTask, context: Context) -> bool:
+    """Returns whether this try of a task continues or ends a run on a cluster, whatever backend the task has now."""
+    from stepset.errors import BadInputError
+
+    if context["ti"].try_number == 1:
+        return False
+    try:
+        record = RecordStore(context["task_state_store"]).read()
+    except BadInputError:
+        return True  # `ClusterRun.begin` reports the error
+    step = next_step(record, epoch(context["ti"], task.retries or 0), task.durable)
+    return not isinstance(step, StartNew)

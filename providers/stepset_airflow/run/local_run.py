@@ -72,7 +72,7 @@ class LocalRun:
             try:
                 backend = backend_of(self._backend, interface="airflow")
                 request = self._request(backend, tried, killed)
-                self._handle = backend.start(request, Listeners(task.task_log(), page))
+                self._handle = backend.start(request, Listeners(task.task_log(task.ranks), page))
             except BadInputError as error:
                 raise AirflowFailException(str(error)) from None
             except RunStoppedError:

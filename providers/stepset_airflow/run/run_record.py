@@ -8,8 +8,11 @@ creates a run, so that no run exists without a record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from stepset.defaults import STARTUP_TIMEOUT, TARGET
+from stepset_airflow.hooks.cluster import ClusterAccess
 
 KEY = "stepset_run"
 """The key in the task state store."""
@@ -17,6 +20,37 @@ KEY = "stepset_run"
 SUCCEEDED, RETRY, START_NEW = "succeeded", "retry", "start_new"
 _REPORTED = (SUCCEEDED, "fail", "skip")
 """If `RunRecord.ended` has one of these values, a later execution of the task ends in the same way."""
+
+
+@dataclass(frozen=True)
+class FollowSettings:
+    """What a worker needs to follow a run, besides the name and the uid of the run.
+
+    The values are those of the task when the run was created. A worker that follows the run does not read the job,
+    because the DAG file, the job file or the code may have changed, or may no longer exist.
+
+    Args:
+        job: the name of the job.
+        target: the kind of the workload.
+        access: the parameters that select the cluster. `RunRecord.namespace` is the namespace of the run.
+        sources: the sources whose lines are written to the task log. None means all sources.
+        ranks: the ranks whose lines are written to the task log. None means all ranks.
+        admission_timeout, startup_timeout, quiet_after: time limits in seconds, as for the operator. None means no
+            limit.
+    """
+
+    job: str = ""
+    target: str = TARGET
+    access: ClusterAccess = field(default_factory=ClusterAccess)
+    sources: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+    admission_timeout: float | None = None
+    startup_timeout: float | None = STARTUP_TIMEOUT
+    quiet_after: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -33,6 +67,7 @@ class RunRecord:
         ended: how the task ended: `succeeded`, `retry`, `fail` or `skip`. If a user cleared the task while it was
             running, the value is `start_new`. Empty until the task has ended.
         status: the final status of the run as plain data. None if no later execution needs the status.
+        follow: how the run is followed.
     """
 
     name: str
@@ -43,9 +78,10 @@ class RunRecord:
     uid: str = ""
     ended: str = ""
     status: Mapping[str, Any] | None = None
+    follow: FollowSettings = field(default_factory=FollowSettings)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "follow": self.follow.to_dict()}
 
     @classmethod
     def from_dict(cls, data: object) -> RunRecord:

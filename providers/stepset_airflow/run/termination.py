@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException
 
+from stepset_airflow.run.attach import AttachedRun
+from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run.run_record import RETRY, START_NEW, RunRecord
 from stepset_airflow.task_state import DELETED, is_ended, state_of
 
@@ -15,9 +19,12 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-    from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset_airflow.run.reattach import AttachedRun
     from stepset_airflow.run.training_task import TrainingTask
+
+TERMINATION_TIMEOUT = 180.0
+"""Maximum seconds to wait until an earlier run has terminated. In this time the run may write a checkpoint."""
+
+_POLL_INTERVAL = 1.0
 
 
 def timeout_reason(task: BaseOperator) -> str:
@@ -35,14 +42,14 @@ class Termination:
     Args:
         task: the task.
         ti: the task instance.
-        backend: a function that returns the backend for a namespace.
-        save: a function that stores the record of the run for later executions of the task.
+        clusters: the clusters of the task.
+        records: the record of the run for later executions of the task.
     """
 
     task: TrainingTask
     ti: RuntimeTaskInstanceProtocol
-    backend: Callable[[str], KubernetesBackend]
-    save: Callable[[RunRecord], None]
+    clusters: Clusters
+    records: RecordStore
 
     def handle_sigterm(self, attached: AttachedRun) -> NoReturn:
         """Handles SIGTERM. Airflow sends SIGTERM if a user ended the task, or if the worker is shutting down.
@@ -69,19 +76,40 @@ class Termination:
         The record is not changed if `ended` is None, or if `on_kill_action` is `keep`.
         """
         if attached.workload is not None:
-            self.end(self.backend(attached.record.namespace), attached.workload)
+            self.end(attached.record, attached.workload)
         if ended is not None and self.task.on_kill_action != "keep":
-            self.save(attached.record.with_end(ended))
+            self.records.save(attached.record.with_end(ended))
 
-    def end(self, backend: KubernetesBackend, workload: Mapping[str, Any]) -> None:
-        """Deletes, suspends or keeps a workload, according to `on_kill_action`."""
+    def end(self, record: RunRecord, workload: Mapping[str, Any]) -> None:
+        """Deletes, suspends or keeps the workload of a record, according to `on_kill_action`."""
         from stepset.backends.kubernetes.stop import delete, suspend
 
         action = self.task.on_kill_action
         if action == "keep":
             self.task.log.warning(f"run {workload['metadata']['name']} continues: on_kill_action is keep")
         else:
-            backend.end(workload, suspend if action == "suspend" else delete)
+            self.clusters.backend(record).end(workload, suspend if action == "suspend" else delete)
+
+    def end_completely(self, record: RunRecord, workload: Mapping[str, Any]) -> None:
+        """Ends the run of an earlier try, and waits until the pods of the run have terminated.
+
+        Otherwise, these pods could write to files that the next run uses.
+        """
+        from stepset.errors import InfrastructureError
+
+        self.end(record, workload)
+        backend, metadata = self.clusters.backend(record), workload["metadata"]
+        until = time.monotonic() + TERMINATION_TIMEOUT
+        while not backend.gone(workload):
+            existing = backend.workload(metadata["name"], metadata["uid"])
+            if existing is not None and not existing["metadata"].get("deletionTimestamp"):
+                return  # on_kill_action is suspend or keep
+            if time.monotonic() > until:
+                raise InfrastructureError(
+                    f"run {metadata['name']} of an earlier try is still ending after {TERMINATION_TIMEOUT:.0f} s;"
+                    " check its pods"
+                )
+            time.sleep(_POLL_INTERVAL)
 
     def _end_for_killed_task(self, attached: AttachedRun, state: str | None) -> NoReturn:
         self.stop(attached, {"restarting": START_NEW, DELETED: None}.get(state or "", RETRY))

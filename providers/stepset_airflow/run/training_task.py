@@ -6,7 +6,7 @@ The modules of the package cannot import the operator, because the operator impo
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,13 @@ class TrainingTask(NativeTemplates):
         """The ranks whose lines the task log shows. None means all ranks."""
 
     @abstractmethod
+    def prepare(self, context: Context) -> None:
+        """Checks the rendered parameters, and reads the checkpoint of `warm_start`. Called before `job_and_base`.
+
+        Raises AirflowFailException if a parameter is invalid.
+        """
+
+    @abstractmethod
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
         """Returns the job and its base directory. Relative paths in the job are relative to this directory.
 
@@ -60,10 +67,12 @@ class TrainingTask(NativeTemplates):
         """Logs the checkpoint of `warm_start`, if there is one. Called immediately before a run is created."""
 
     @abstractmethod
-    def task_log(self, reported: Mapping[str, object] | None = None) -> TaskLog:
+    def task_log(self, ranks: Collection[int] | None, reported: Mapping[str, object] | None = None) -> TaskLog:
         """Returns a listener that writes the output of a run to this task's log.
 
-        If another process wrote to the log earlier, `reported` is the value of `TaskLog.reported` in that process.
+        Args:
+            ranks: the ranks whose lines the log shows. None means all ranks.
+            reported: the value of `TaskLog.reported` in the process that wrote to the log earlier, if there is one.
         """
 
     @abstractmethod

@@ -7,6 +7,7 @@ For each kill it prints a line of JSON: where the first process was killed, and 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -14,15 +15,21 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from stepset.backends.base import ClusterOptions, RunRequest
-from stepset.backends.kubernetes import kubernetes_backend
+from stepset.backends.base import RunRequest
 from stepset.backends.kubernetes.api.client import Client
-from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset_airflow.run.reattach import AttachedRun, Reattacher
+from stepset_airflow.hooks.cluster import ClusterAccess
+from stepset_airflow.identity import TaskIdentity
+from stepset_airflow.run.attach import AttachedRun
+from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.create import RunCreator
+from stepset_airflow.run.record_store import RecordStore
+from stepset_airflow.run.run_record import Finished, FollowSettings, RunRecord, next_step
+from stepset_airflow.run.termination import Termination
 
 
 @dataclass(frozen=True)
@@ -53,27 +60,37 @@ class FileStore:
         new.replace(self.path)
 
 
+@dataclass(frozen=True)
+class Job:
+    """The job of a task."""
+
+    fields: Mapping[str, Any]
+
+    def settings(self, access: ClusterAccess) -> FollowSettings:
+        return FollowSettings(access=access)
+
+    def request(self, record: RunRecord, owner: str) -> RunRequest:
+        job = parse_job(self.fields)
+        return RunRequest(job, read_sources(job), name=record.name, attempt=record.attempt, owner=owner)
+
+
 def claim(kubeconfig: str, namespace: str, job: Mapping[str, Any], ti: Ti, store: FileStore) -> AttachedRun:
     """Claims the run of a task instance."""
-    parsed = parse_job(job)
-    sources = read_sources(parsed)
-
-    def backend(where: str) -> KubernetesBackend:
-        return kubernetes_backend(ClusterOptions(kubeconfig=kubeconfig, namespace=where, target="jobset"))
-
-    return Reattacher(
-        backend=backend,
-        namespace=lambda: namespace,
-        store=store,
-        ti=ti,
-        instance="",
-        retries=3,
-        durable=True,
-        request=lambda name, attempt, owner: RunRequest(parsed, sources, name=name, attempt=attempt, owner=owner),
-        end=lambda there, workload: there.end(workload),
-        clean_up=lambda record: None,
-        log=lambda reason: None,
-    ).reattach()
+    clusters, records = Clusters(), RecordStore(store)
+    task: Any = SimpleNamespace(on_kill_action="delete", log=logging.getLogger())
+    identity = TaskIdentity(ti, "", retries=3)
+    creator = RunCreator(
+        job=Job(job),
+        access=ClusterAccess(None, namespace, config_file=kubeconfig),
+        target="jobset",
+        clusters=clusters,
+        records=records,
+        termination=Termination(task, cast("Any", ti), clusters, records),
+        identity=identity,
+    )
+    step = next_step(records.read(), identity.epoch, durable=True)
+    assert not isinstance(step, Finished)
+    return creator.run(step)
 
 
 def die_at(number: int, *, answered: bool) -> None:

@@ -1,0 +1,136 @@
+"""Creates the run of a task instance, and ensures that the task instance has exactly one active run.
+
+A worker may die at any time. The next worker finds the run by the stored record and by the name of the run.
+run_record.py decides what the next worker does. This worker either continues the run of the earlier worker, or ends
+that run and creates a new run.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from stepset.backends.base import RunRequest
+from stepset_airflow.hooks.cluster import ClusterAccess
+from stepset_airflow.identity import TaskIdentity
+from stepset_airflow.run.attach import AttachedRun, Manifest, attach, find, is_active, is_of
+from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.record_store import RecordStore
+from stepset_airflow.run.run_record import FollowSettings, Reattach, RunRecord, StartNew
+from stepset_airflow.run.termination import Termination
+
+_log = logging.getLogger(__name__)
+
+
+class Job(Protocol):
+    """The job of the new run. `TaskJob` describes the methods."""
+
+    def settings(self, access: ClusterAccess) -> FollowSettings: ...
+
+    def request(self, record: RunRecord, owner: str) -> RunRequest: ...
+
+
+@dataclass(frozen=True)
+class RunCreator:
+    """Creates the runs of one task instance.
+
+    Args:
+        job: the job of the run. The creator reads the job after it has ended the earlier run.
+        access: the parameters that select the cluster of a new run.
+        target: the kind of the workload of a new run.
+        clusters: the clusters of the task.
+        records: the record of the task's run.
+        termination: ends earlier runs.
+        identity: identifies the task instance.
+    """
+
+    job: Job
+    access: ClusterAccess
+    target: str
+    clusters: Clusters
+    records: RecordStore
+    termination: Termination
+    identity: TaskIdentity
+
+    def run(self, step: Reattach | StartNew) -> AttachedRun:
+        """Returns the run of the record, or creates a run. Raises the errors of `KubernetesBackend.make` and of `job`.
+
+        After an error, the method can be called again.
+        """
+        if isinstance(step, StartNew):
+            return self._start(step)
+        if (attached := attach(self.clusters, step.record, self.identity.owner)) is None:
+            return self._create(step.record)
+        if attached.record != step.record:
+            self.records.save(attached.record)
+        return attached
+
+    def _start(self, step: StartNew) -> AttachedRun:
+        if step.before is not None:
+            self._end_earlier(step.before)
+        elif self.identity.epoch:
+            # If a user clears a task, Airflow 3.4 deletes the record of the run. The generation is then unknown. The
+            # try number is a suitable generation, because each earlier run was created in a try with a lower number.
+            step = StartNew(generation=self.identity.ti.try_number)
+            self._end_unrecorded()
+        record = self._new_record(step)
+        self.records.save(record)
+        return self._create(record)
+
+    def _create(self, record: RunRecord) -> AttachedRun:
+        from stepset.errors import BadInputError
+
+        backend, owner = self.clusters.backend(record), self.identity.owner
+        try:
+            made, notes = backend.make(self.job.request(record, owner))
+        except BadInputError:
+            existing = backend.workload(record.name)
+            if existing is None or not is_of(existing, owner):
+                raise
+            # An earlier worker created this workload and died before it stored the uid. The job has changed since then.
+            self.termination.end_completely(record, existing)
+            generation = record.generation + 1
+            record = replace(record, generation=generation, name=self.identity.run_name(generation))
+            self.records.save(record)
+            made, notes = backend.make(self.job.request(record, owner))
+        record = replace(record, uid=str(made.workload["metadata"]["uid"]))
+        self.records.save(record)
+        return AttachedRun(record, made.workload, notes, found=made.adopted)
+
+    def _new_record(self, step: StartNew) -> RunRecord:
+        """Returns the record of a new run. No other run on the cluster uses the name that the record contains.
+
+        If this task instance already has an active run without a record, the method returns a record for that run.
+        """
+        identity, generation, attempt = self.identity, step.generation, step.attempt
+        namespace, follow = self.clusters.namespace(self.access), self.job.settings(self.access)
+        while True:
+            name = identity.run_name(generation)
+            record = RunRecord(name, namespace, generation, epoch=identity.epoch, attempt=attempt, follow=follow)
+            existing = self.clusters.backend(record).workload(name)
+            # If the run belongs to this task instance, Airflow deleted and recreated the task instance.
+            if existing is None or (
+                step.generation == 1
+                and is_of(existing, identity.owner)
+                and not existing["metadata"].get("deletionTimestamp")
+                and is_active(self.clusters, record, existing)
+            ):
+                return record
+            generation += 1
+
+    def _end_earlier(self, record: RunRecord) -> None:
+        if not record.ended and (existing := find(self.clusters, record, self.identity.owner)) is not None:
+            self._end(record, existing)
+
+    def _end_unrecorded(self) -> None:
+        """Ends the active runs of this task instance that have no record."""
+        follow = FollowSettings(target=self.target, access=self.access)
+        record = RunRecord("", self.clusters.namespace(self.access), follow=follow)
+        for existing in self.clusters.backend(record).owned(self.identity.owner):
+            if is_active(self.clusters, record, existing):
+                self._end(record, existing)
+
+    def _end(self, record: RunRecord, workload: Manifest) -> None:
+        _log.info("ending run %s of an earlier try", workload["metadata"]["name"])
+        self.termination.end_completely(record, workload)
