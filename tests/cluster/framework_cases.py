@@ -112,6 +112,13 @@ def _mpi(implementation: str, user: int = 0, as_node: bool = False, **fields: An
 
 CASES = [
     Case("torch", "torch", "torch/train.py", target="trainjob", job=ONE_EPOCH),
+    Case(  # torchrun is put before the command
+        "torch-command",
+        "torch",
+        "torch/train.py",
+        TRAINED_BY_TWO,
+        job={"script": None, "command": ["env", "A=1", "python3", "speaking.py"], **ONE_EPOCH, **ONE_A_NODE},
+    ),
     Case("zero", {"kind": "deepspeed"}, "deepspeed/train.py", TRAINED_BY_TWO, job=ONE_A_NODE),
     Case("mlx", "mlx", "mlx/train.py", target="job"),
     _mpi(

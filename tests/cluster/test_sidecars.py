@@ -15,7 +15,7 @@ from stepset.run_status import Phase
 from stepset.targets.pods.strategic_merge import merge
 from tests.cluster.framework_cases import AS_ROOT, OPENMPI
 from tests.cluster.many import MEET, PAIR, RESULT, many
-from tests.cluster.runs import RecordingListener
+from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.test_frameworks import SYSTEM_PATH
 from tests.cluster.testbed.handle import Cluster
 
@@ -81,3 +81,36 @@ def test_the_run_ends_with_its_ranks(ends: dict[str, RecordingListener], run: st
     assert final.result == {"rank": 0}
     ranks = [row for row in final.ranks if row.rank is not None]
     assert [(row.state, row.exit_code) for row in ranks] == [("Succeeded", 0)] * 2
+
+
+UPLOADER = """
+import pathlib, sys, time
+while not pathlib.Path('/results/done').exists():
+    time.sleep(0.1)
+time.sleep(2)  # works after the rank has ended
+pathlib.Path('/results/uploaded').touch()
+sys.exit(CODE)
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_pod_waits_for_a_container_with_restart_policy_never_and_fails_with_it(runs: Runs, code: int) -> None:
+    cluster = runs.cluster
+    (mounts,) = cluster.pod_template("uploader")["spec"]["containers"]
+    shared = {"volumeMounts": [{"name": "results", "mountPath": "/results"}]}
+    program = {"command": [cluster.python, "-c", UPLOADER.replace("CODE", str(code))]}
+    uploader = {**mounts, "image": cluster.image, "restartPolicy": "Never", **program}
+    uploader["volumeMounts"] = [*mounts.get("volumeMounts", []), *shared["volumeMounts"]]
+    node = {"name": "node", **shared}
+    template = {"containers": [node, uploader], "volumes": [{"name": "results", "emptyDir": {}}]}
+    status, _ = runs.run("import pathlib; pathlib.Path('/results/done').touch()", pod_template=template)
+    (pod,) = runs.pods()
+    ends = {row["name"]: row["state"]["terminated"] for row in pod["status"]["containerStatuses"]}
+    assert {name: end["exitCode"] for name, end in ends.items()} == {"node": 0, "uploader": code}
+    assert ends["uploader"]["finishedAt"] > ends["node"]["finishedAt"]
+    if code:
+        assert status.failure is not None
+        assert "its container uploader exited with code 3" in status.failure.message
+        assert any("container uploader ended with exit code 3" in note for note in status.notes)
+    else:
+        assert status.phase is Phase.SUCCEEDED, status.failure

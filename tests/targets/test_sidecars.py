@@ -100,19 +100,18 @@ def test_a_sidecar_may_state_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"restartPolicy": "Never"},
         {"restartPolicy": "OnFailure"},
         {"restartPolicyRules": [{"action": "Restart"}]},
     ],
 )
 @pytest.mark.parametrize("target", TARGET_NAMES)
-def test_a_container_that_is_to_run_once_is_rejected_with_the_remedy(target: str, fields: dict[str, Any]) -> None:
+def test_another_restart_policy_is_rejected_with_the_remedy(target: str, fields: dict[str, Any]) -> None:
     with pytest.raises(BadInputError) as caught:
         pod_specs(target, pod_template={"spec": {"containers": [{**EXPORTER, **fields}]}})
     assert str(caught.value) == (
         f"pod_template.spec.containers.exporter.{next(iter(fields))}: a container beside 'node' is a sidecar, which is"
-        " restarted until 'node' has ended; leave it out, or use initContainers, or a role, for a command that runs"
-        " once"
+        " restarted until 'node' has ended; leave it out, or write restartPolicy: Never for a container that ends by"
+        " itself"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from stepset.unstructured import part, rows
@@ -40,6 +40,14 @@ def node_container(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:
 def node_place(pod_template: Mapping[str, Any]) -> str:
     """Returns the path of the training container in the job file."""
     return f"{'pod_template.spec' if is_whole(pod_template) else 'pod_template'}.containers.{NODE}"
+
+
+def beside_node(pod_template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the containers beside the training container, with their paths in the job file."""
+    place = node_place(pod_template).removesuffix(NODE)
+    for row in rows(pod_spec(pod_template), "containers"):
+        if row.get("name") not in (None, NODE) and "$patch" not in row:
+            yield f"{place}{row['name']}", row
 
 
 def container_resources(pod_template: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from stepset.plan.values import FieldValue, SecretValue, Text, Value, text, text
 from stepset.spec.job import TrainingJob
 from stepset.spec.template import node_container, node_env_from
 from stepset.targets.names import CONTAINER
+from stepset.targets.notes import container_notes
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.strategic_merge import merge
 from stepset.targets.validation.pods import template_problems
@@ -41,6 +42,7 @@ def explained_plan(job: TrainingJob, plan: LaunchPlan) -> LaunchPlan:
 
 
 def _notes(job: TrainingJob) -> Iterator[str]:
+    yield from container_notes(job)
     sources = node_env_from(job.pod_template)
     if sources:
         keys = f"the keys of {' and '.join(sources)}"

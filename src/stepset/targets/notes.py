@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from stepset.spec.job import TrainingJob
-from stepset.spec.template import writable_mounts
+from stepset.spec.template import beside_node, writable_mounts
 from stepset.targets.validation.restricted import ssh_port_notes
 from stepset.targets.validation.volume_mounts import shared_memory_notes
 
@@ -17,7 +17,7 @@ def cluster_notes(job: TrainingJob) -> tuple[str, ...]:
     >>> cluster_notes(TrainingJob(script="train.py", checkpoint_dir="/ckpt/digits"))[0].partition("; ")[2]
     'add storage: [{path: /ckpt/digits, claim: NAME}]'
     """
-    return (*_checkpoint_notes(job), *shared_memory_notes(job), *ssh_port_notes(job))
+    return (*_checkpoint_notes(job), *shared_memory_notes(job), *ssh_port_notes(job), *container_notes(job))
 
 
 def checkpoint_notes(checkpoint_dir: str, volumes: Iterable[str]) -> Iterator[str]:
@@ -40,3 +40,14 @@ def _checkpoint_notes(job: TrainingJob) -> Iterator[str]:
     if job.checkpoint_dir is not None:
         storage = (volume.path for volume in job.storage if not volume.read_only)
         yield from checkpoint_notes(job.checkpoint_dir, (*storage, *writable_mounts(job.pod_template, lasting=True)))
+
+
+def container_notes(job: TrainingJob) -> Iterator[str]:
+    """Yields a note about the end of each container beside the training container, unless the job states its end."""
+    for place, row in beside_node(job.pod_template):
+        if "restartPolicy" not in row:
+            yield (
+                f"{place}: is a sidecar, which is restarted until the container 'node' has ended, and is then stopped,"
+                " and whose failure does not fail the run; write restartPolicy: Never if the pod must wait for its end,"
+                " or restartPolicy: Always if it is a sidecar"
+            )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepset.plan.model import NODE, LaunchPlan
 from stepset.spec.job import TrainingJob
-from stepset.spec.template import node_container, pod_spec
+from stepset.spec.template import beside_node, node_container, pod_spec
 from stepset.targets.gang import gang_of
 
 _JOBSETS = ("jobset", "trainjob")
@@ -61,6 +61,12 @@ def _statefulset(job: TrainingJob) -> Iterator[str]:
             yield f"{field}: a StatefulSet has none; leave it out, or use another target"
     if "activeDeadlineSeconds" in pod_spec(job.pod_template):
         yield "pod_template.activeDeadlineSeconds: a StatefulSet has none; leave it out, or use another target"
+    for place, row in beside_node(job.pod_template):
+        if row.get("restartPolicy") == "Never":
+            yield (
+                f"{place}.restartPolicy: a StatefulSet restarts every container that ends; leave it out, or use"
+                " another target"
+            )
     container = node_container(job.pod_template)
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         if container.get(probe):

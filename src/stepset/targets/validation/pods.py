@@ -13,7 +13,7 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.template import is_whole, node_container, node_place, pod_spec
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.security import RESTRICTED
-from stepset.targets.pods.sidecars import ALWAYS
+from stepset.targets.pods.sidecars import ALWAYS, NEVER
 from stepset.targets.pods.strategic_merge import MERGE_KEYS, merge
 from stepset.targets.pods.template import CONTAINER
 from stepset.targets.pods.volumes import SHARED_MEMORY
@@ -195,15 +195,12 @@ def _source(source: Any, place: str) -> Iterator[str]:
 
 
 def _sidecar(row: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yields a problem for each field that a sidecar cannot have.
-
-    All containers except the training container become sidecars.
-    """
-    fields = [name for name in ("restartPolicy", "restartPolicyRules") if row.get(name) not in (None, ALWAYS, [])]
-    for name in fields:
+    """Yields a problem for each field that a container beside the training container cannot have."""
+    allowed: Mapping[str, tuple[Any, ...]] = {"restartPolicy": (None, ALWAYS, NEVER), "restartPolicyRules": (None, [])}
+    for name in (name for name, values in allowed.items() if row.get(name) not in values):
         yield (
             f"{place}.{name}: a container beside {CONTAINER!r} is a sidecar, which is restarted until {CONTAINER!r} has"
-            " ended; leave it out, or use initContainers, or a role, for a command that runs once"
+            " ended; leave it out, or write restartPolicy: Never for a container that ends by itself"
         )
 
 

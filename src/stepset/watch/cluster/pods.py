@@ -5,7 +5,7 @@ The fields do not include the values of environment variables. Therefore no secr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, structs
 
@@ -96,6 +96,7 @@ class Pod(Struct, frozen=True):
     reason: str  # the kubelet's reason if the kubelet terminated or rejected the pod; `message` explains the reason
     message: str
     silent: bool  # whether its node has stopped reporting
+    beside: tuple[str, ...] = ()  # the failures of containers beside the container with the command, as phrases
 
     @property
     def place(self) -> Place:
@@ -176,6 +177,7 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         end=states.end,
         before=states.before,
         wait=states.wait,
+        beside=states.beside,
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
         scheduled=_since(scheduled),
@@ -208,11 +210,14 @@ class _Containers:
         own = list(rows(status, "containerStatuses"))
         every = [*rows(status, "initContainerStatuses"), *own]
         self.wait = next(iter(_waits(every)), None)
+        self.beside: tuple[str, ...] = ()
         main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
         if main is not None:
             self._read_main(main, agent, policy)
         if self.end is None or self.end.exit_code == 0:
             self._find_failed_container([row for row in every if text(row, "name") not in sidecars], main, status)
+        beside = [row for row in every if row in own or text(row, "name") in sidecars]
+        self.beside = tuple(_failures_beside([row for row in beside if row is not main]))
 
     def _read_main(self, main: Fields, agent: bool, policy: str) -> None:
         state, last = part(main, "state"), part(main, "lastState", "terminated")
@@ -245,6 +250,20 @@ class _Containers:
             if row is not main and number(ended, "exitCode"):
                 self.end = structs.replace(_end(row, ended, agent=False), main=False)
                 return
+
+
+def _failures_beside(every: Iterable[Fields]) -> Iterator[str]:
+    """Yields a phrase for each failure of the containers beside the container with the command.
+
+    Exit code 143 is no failure. A sidecar exits with this code when the kubelet stops the sidecar with SIGTERM.
+    """
+    for row in every:
+        name = text(row, "name")
+        last, ended = (part(row, state, "terminated") for state in ("lastState", "state"))
+        if code := number(last, "exitCode"):
+            yield f"container {name} exited with code {code}, and was restarted"
+        if (code := number(ended, "exitCode")) not in (0, 143):
+            yield f"container {name} ended with exit code {code}"
 
 
 def _end(row: Fields, ended: Fields, agent: bool) -> End:

@@ -52,7 +52,13 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         created=workload.created,
         started=objects.started(workload.success),
         progress=reports.progress,
-        notes=(*_unreadable(workload), *reports.notes, *_resuming(workload, reports), *restarts_of(objects, reports)),
+        notes=(
+            *_unreadable(workload),
+            *reports.notes,
+            *_resuming(workload, reports),
+            *restarts_of(objects, reports),
+            *_beside(pods),
+        ),
     )
     status = described(status, workload)
     end = _end(objects, workload, pods, now)
@@ -89,6 +95,15 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     ranks = tuple(final_rows(rows, failure))
     final = status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
     return final.with_ttl(workload.ttl)
+
+
+def _beside(pods: Sequence[Pod]) -> list[str]:
+    """Returns a note for each failure of a container beside the ranks. The note names the first pod."""
+    found: dict[str, list[Pod]] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.place, pod.name)):
+        for failure in pod.beside:
+            found.setdefault(failure, []).append(pod)
+    return [f"pod {pods[0].name}: {failure}" for failure, pods in found.items()]
 
 
 def _terminating(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: float) -> bool:

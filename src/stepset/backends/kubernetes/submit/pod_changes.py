@@ -18,14 +18,16 @@ _HAVE_PODS = ("JobSet", "Job", "StatefulSet", "TrainingRuntime")
 def with_changed_pods(manifest: Manifest, change: ChangePod) -> Manifest:
     """Returns a copy of a manifest in which `change` was applied to every pod template.
 
-    If `change` adds a container, this container becomes a sidecar, like a container in the job's `pod_template`.
+    If `change` adds a container, this container becomes a sidecar, like a container in the job's `pod_template`, unless
+    the container has `restartPolicy: Never`.
     """
     if manifest["kind"] not in _HAVE_PODS:
         return manifest
     changed = deepcopy(dict(manifest))
     for template in templates_of(changed):
         assert isinstance(template, dict)
-        new = with_sidecars(change(deepcopy(template)))
+        keeps = {row["name"] for row in template["spec"]["containers"]}
+        new = with_sidecars(change(deepcopy(template)), keeps)
         template.clear()
         template.update(new)
     return changed
