@@ -21,9 +21,10 @@ from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, 
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.ports.guard import Confinement, confinement
 from stepset.backends.local.ports.listing import exposed_ports
+from stepset.backends.local.private_files import check_private
 from stepset.backends.local.requirements import prepare_requirements
 from stepset.backends.local.runs.run_dir import RunDir
-from stepset.backends.local.runs.settings import default_ttl
+from stepset.backends.local.runs.settings import HOME_VARIABLE, default_ttl
 from stepset.backends.local.runs.store import RunStore
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
@@ -49,7 +50,8 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
 
     Raises:
         BadInputError: the job cannot run as requested. Nothing was created.
-        InfrastructureError: there is no free port, no free address or no space on the disk, or a package index fails.
+        InfrastructureError: there is no free port, no free address or no space on the disk, a package index fails, or
+            another user could replace the directory of the run.
         RunStoppedError: `request.stopping` returned True during the installation. Nothing was created.
     """
     job = request.job
@@ -58,6 +60,7 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
             "code: a volume exists only on a cluster; for a local run set code to the directory on this machine"
         )
     default_ttl(os.environ)  # raises an error for an invalid value now and not only at the end of the run
+    check_private(store.runs, HOME_VARIABLE)  # before anything is installed or created
     if job.agent == "auto":
         # On a cluster, `auto` depends on whether the image contains Python. This machine has Python.
         job = job.model_copy(update={"agent": True})

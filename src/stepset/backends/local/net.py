@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stepset.backends.local.private_files import open_private
+from stepset.backends.local.trusted_path import check_path
 from stepset.errors import InfrastructureError
 
 LOCALHOST = "127.0.0.1"
@@ -126,9 +127,13 @@ class Claims:
 
 
 def scratch_directory() -> Path:
-    """Creates and returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`."""
+    """Creates and returns this user's directory for lock files and sockets, `$TMPDIR/stepset-<uid>`.
+
+    Raises InfrastructureError if the directory cannot be created, or if another user could replace the directory.
+    """
     user = os.geteuid()
     path = Path(tempfile.gettempdir()) / f"stepset-{user}"
+    check_path(path.parent, "TMPDIR")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         about = path.lstat()

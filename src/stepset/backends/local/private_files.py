@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
+from stepset.backends.local.trusted_path import check_path
 from stepset.regular_files import open_regular
 
 LARGEST = 64 * 1024 * 1024
@@ -58,31 +60,28 @@ def make_directories(path: Path) -> None:
         each.mkdir(mode=0o700, exist_ok=True)
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path, variable: str) -> None:
     """Creates a directory that only this user may access, whatever the umask is.
 
-    If the directory exists and belongs to this user, the permissions of other users are removed. Raises OSError in the
-    same cases as `check_owner`.
+    Raises OSError if the directory cannot be created. See `check_private` for the arguments and the other errors.
     """
-    check_owner(path)
+    check_private(path, variable)
     make_directories(path)
-    check_owner(path)
-    about = path.stat()
-    if about.st_uid == os.geteuid() and about.st_mode & 0o077:
-        path.chmod(0o700)
+    check_private(path, variable)  # another user may have created the directory in the meantime
 
 
-def check_owner(path: Path) -> None:
-    """Raises OSError if a directory exists and belongs to another user, because that user could replace its files.
+def check_private(path: Path, variable: str) -> None:
+    """Removes the permissions of other users from a directory of this user, if the directory exists.
 
-    Root may use the directory of another user, with one exception. If a user has started this process through sudo,
-    root may not use a directory inside a directory of this user. Without this exception, the user's directory could
-    contain files that belong to root.
+    Args:
+        variable: the environment variable that selects the path, for error messages.
+
+    Raises:
+        InfrastructureError: another user could replace the directory.
     """
-    user = os.geteuid()
-    sudo = os.environ.get("SUDO_UID", "") if user == 0 else ""
-    for above in (path, *path.parents) if sudo not in ("", "0") else ():
-        if above.exists() and str(above.stat().st_uid) == sudo:
-            raise OSError(errno.EPERM, f"sudo runs this as root, and {above} belongs to user {sudo}; use sudo -H")
-    if path.exists() and user not in (0, path.stat().st_uid):
-        raise OSError(errno.EPERM, "it belongs to another user", str(path))
+    check_path(path.parent, variable)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        about = path.stat()
+        if about.st_uid == os.geteuid() and about.st_mode & 0o077:
+            path.chmod(0o700)
+    check_path(path, variable)

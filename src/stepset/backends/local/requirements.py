@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepset.backends.local.environment import search_path
-from stepset.backends.local.private_files import check_owner
+from stepset.backends.local.trusted_path import check_path
 from stepset.errors import BadInputError, InfrastructureError, RunStoppedError
 from stepset.requirements import PROGRAM_FILE
 from stepset.requirements.install import INTERRUPTED, REJECTED
@@ -49,7 +48,7 @@ def prepare_requirements(
         BadInputError: uv is missing, a requirement cannot be met, or the ranks' Python does not have the version that
             the script requires.
         InfrastructureError: a package index or the disk fails, another process stopped the installation, or the cache
-            belongs to another user.
+            can be changed by another user.
         RunStoppedError: `stopping` returned True. The installation has stopped, and its files are deleted.
     """
     if not required:
@@ -57,7 +56,7 @@ def prepare_requirements(
     path = search_path(environ, sys.executable, sys.prefix)
     python = shutil.which("python3", path=path) or sys.executable
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "stepset", "requirements")
-    _check_cache(cache)
+    check_path(cache, "XDG_CACHE_HOME")
     given = json.dumps({"requirements": required.packages, "python": required.python, "lifeline": True})
     command = [python, "-I", str(PROGRAM_FILE), given, str(cache)]
     done = _run(command, {**environ, **_settings_of_uv(job), "PATH": path}, stopping or (lambda: False))
@@ -70,24 +69,10 @@ def prepare_requirements(
     place = done.stdout.rstrip("\n")
     if not place:
         return Prepared(environ)
-    _check_cache(cache)  # another user may have created the cache in the meantime
+    check_path(Path(place), "XDG_CACHE_HOME")  # another user may have created the directory in the meantime
     rows = {"PYTHONPATH": (place, environ.get("PYTHONPATH")), "PATH": (f"{place}/bin", environ.get("PATH"))}
     found = {name: os.pathsep.join(filter(None, words)) for name, words in rows.items()}
     return Prepared({**environ, **found}, tuple(lines))
-
-
-def _check_cache(path: Path) -> None:
-    """Raises InfrastructureError if another user can write to the cache. The ranks import packages from the cache."""
-    for each in (path.parent, path):
-        try:
-            check_owner(each)
-            if each.exists() and each.stat().st_mode & 0o002:
-                raise OSError(errno.EPERM, "every user can write it; remove it")
-        except OSError as error:
-            raise InfrastructureError(
-                f"requirements: {each} cannot be used for packages: {error.strerror}, or set XDG_CACHE_HOME to a"
-                " directory of your own"
-            ) from error
 
 
 def _run(

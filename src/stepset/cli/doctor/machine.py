@@ -11,9 +11,11 @@ from pathlib import Path
 
 import stepset
 from stepset.backends.local.ports.guard import confinement
-from stepset.backends.local.runs.settings import home_directory
+from stepset.backends.local.runs.settings import HOME_VARIABLE, home_directory
+from stepset.backends.local.trusted_path import check_path
 from stepset.backends.local.variables.gpus import visible_gpus
 from stepset.cli.doctor.findings import Finding, finding
+from stepset.errors import InfrastructureError
 
 _FRAMEWORKS = ("torch", "deepspeed", "accelerate", "lightning", "jax", "mpi4py", "mlx", "xgboost")
 _LEAST_DISK, _LEAST_SHM = 1 << 30, 1 << 28
@@ -48,6 +50,10 @@ def _frameworks() -> Finding:
 
 def _runs(environ: Mapping[str, str]) -> Finding:
     runs = home_directory(environ) / "runs"
+    try:
+        check_path(runs, HOME_VARIABLE)
+    except InfrastructureError as error:
+        return finding("runs", "problem", str(error), "export STEPSET_HOME=DIR")
     place = next((each for each in (runs, *runs.parents) if each.exists()), runs)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return finding(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stepset.errors import BadInputError
 
+HOME_VARIABLE = "STEPSET_HOME"
 _KEPT = 30 * 86_400
 """The default number of seconds for which the directory of a finished run is kept."""
 
@@ -19,7 +20,7 @@ def home_directory(environ: Mapping[str, str]) -> Path:
     The directory is `$STEPSET_HOME`. If this variable is not set, the directory is `stepset` in the user's state
     directory (XDG Base Directory Specification 0.8).
     """
-    if given := environ.get("STEPSET_HOME"):
+    if given := environ.get(HOME_VARIABLE):
         try:
             return Path(given).expanduser().absolute()
         except RuntimeError as error:

@@ -19,6 +19,8 @@ from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.liveness import SUPERVISOR_FILE, own_record
 from stepset.backends.local.private_files import make_private, open_private, write_private
 from stepset.backends.local.runs.run_dir import ORIGIN_FILE, RunDir
+from stepset.backends.local.runs.settings import HOME_VARIABLE
+from stepset.backends.local.trusted_path import check_path
 from stepset.backends.option_names import Interface, list_call
 from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.backends.run_names import name_taken, similar
@@ -62,7 +64,7 @@ class RunStore:
 
         Raises:
             BadInputError: the name of the run is already used.
-            InfrastructureError: a permission is missing, or the disk is full.
+            InfrastructureError: a permission is missing, the disk is full, or another user could replace the directory.
         """
         target = self.runs / status.name
         if target.exists():
@@ -70,7 +72,7 @@ class RunStore:
         new: Path | None = None
         lock = -1
         try:
-            make_private(self.runs)
+            make_private(self.runs, HOME_VARIABLE)
             new = Path(tempfile.mkdtemp(prefix=".new-", dir=self.runs))
             lock = open_private(new / "lock", os.O_RDWR)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -104,10 +106,12 @@ class RunStore:
 
         Raises:
             RunNotFoundError: there is no such run.
+            InfrastructureError: another user could replace the directory of the run.
         """
-        if not name or "/" in name or name.startswith(".") or len(os.fsencode(name)) > _NAME_MAX:
+        if not name or "/" in name or "\0" in name or name.startswith(".") or len(os.fsencode(name)) > _NAME_MAX:
             raise RunNotFoundError(f"{name!r}: no such run, and no job of that name")
         run = RunDir(self.runs / name)
+        check_path(run.path, HOME_VARIABLE)
         if (run.path / "state.json").exists():
             return run
         every = [status for _, status in self._all()]
@@ -127,6 +131,7 @@ class RunStore:
         return sorted((status for _, status in self._all()), key=lambda s: s.created, reverse=True)
 
     def _all(self) -> Iterator[tuple[RunDir, RunStatus]]:
+        check_path(self.runs, HOME_VARIABLE)
         try:
             paths = [p for p in self.runs.iterdir() if not p.name.startswith(".")]
         except FileNotFoundError:
@@ -136,6 +141,7 @@ class RunStore:
         for path in paths:
             run = RunDir(path)
             try:
+                check_path(path, HOME_VARIABLE)
                 status = run.read()
             except RunNotFoundError:
                 continue  # another process is deleting the directory, or stepset did not create it
