@@ -19,7 +19,7 @@ from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsi
 from tests.airflow.cluster.conftest import Tasks
 from tests.airflow.cluster.scene import meanwhile
 from tests.airflow.conftest import RunDag, WriteDag
-from tests.airflow.harness import DagRun, last_run, run_again
+from tests.airflow.harness import DagRun, last_run, run_again, set_state
 from tests.airflow.stack.created import Created, created
 from tests.airflow.workers import StartWorker, forked_workers
 from tests.cluster.stage import Stage
@@ -144,6 +144,7 @@ ENDS = pytest.mark.parametrize("end", ["success", "failed"])
 
 def executed_again(path: Path, *, clear: bool) -> DagRun:
     """Executes the task of the last DAG run again, in a process that parses the DAG file to execute this task."""
+    set_state(path, "failed")  # as the scheduler does when the worker no longer reports; a running task is not cleared
     with _airflow_parsing_context_manager(dag_id=path.parent.name, task_id="train"):
         return run_again(path, last_run(path), clear=clear)
 
