@@ -26,8 +26,8 @@ def compile_beside(built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Writes the compiled copy, as an agent does, with the file's own modules."""
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     names: dict[str, object] = {"__name__": "agent"}
-    exec(built.read_text(encoding="utf-8").split("\ncodes=")[0], names)
-    read = names["read"]
+    exec(built.read_text(encoding="utf-8"), names)
+    read = names["read_sources"]
     assert callable(read)
     return Path(Bundle(str(built), read, {}).compiled("/nowhere"))
 

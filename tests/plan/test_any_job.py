@@ -26,6 +26,7 @@ REASONS = (
     r"procs_per_node: gpu, but resources_per_node has no accelerator; add for example gpus: 1",
     r"procs_per_node: \d+ processes per node are more than 4096; check procs_per_node, and resources_per_node\.cpu",
     r"procs_per_node: (auto|gpu) cannot count the processes: the devices of .* differ in size",
+    r"resources_per_node: \S+: \S+ is not a whole number; devices cannot be divided",
     r"agent: only stepset's agent can ",
     r"args: TorchTune has no LoRA recipe for several nodes",
     r"procs_per_node: QLoRA of .* needs one device",

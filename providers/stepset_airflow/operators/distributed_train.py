@@ -27,7 +27,7 @@ from stepset_airflow.parsing.mapped import Instances, check_mapped
 from stepset_airflow.parsing.unknown_parameters import take_unknown
 from stepset_airflow.parsing.values import in_seconds
 from stepset_airflow.run.exit_policy import skip_reason
-from stepset_airflow.run.job_fields import JOB_FIELDS, job_of, templatable
+from stepset_airflow.run.job_fields import JOB_FIELDS, OPTIONS, job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
 if TYPE_CHECKING:
@@ -40,33 +40,6 @@ if TYPE_CHECKING:
     from stepset_airflow.airflow_internals import OperatorPartial
     from stepset_airflow.run.cluster_run import ClusterRun
     from stepset_airflow.run.local_run import LocalRun
-
-OPTIONS = (
-    "job",
-    "queue_name",
-    "backend",
-    "target",
-    "log_ranks",
-    "warm_start",
-    "exit_code_policy",
-    "callbacks",
-    "durable",
-    "wait_for_completion",
-    "deferrable",
-    "kubernetes_conn_id",
-    "namespace",
-    "in_cluster",
-    "cluster_context",
-    "config_file",
-    "poll_interval",
-    "admission_timeout",
-    "startup_timeout",
-    "quiet_after",
-    "on_finish_action",
-    "on_kill_action",
-    "on_orphan",
-)
-"""The parameters of the operator that are not fields of the job."""
 
 
 class DistributedTrainOperator(TrainingLineage, TrainingTask):

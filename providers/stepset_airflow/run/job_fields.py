@@ -43,6 +43,33 @@ JOB_FIELDS = (
 )
 """The fields of a job file, in the order of stepset.spec.job.TrainingJob."""
 
+OPTIONS = (
+    "job",
+    "queue_name",
+    "backend",
+    "target",
+    "log_ranks",
+    "warm_start",
+    "exit_code_policy",
+    "callbacks",
+    "durable",
+    "wait_for_completion",
+    "deferrable",
+    "kubernetes_conn_id",
+    "namespace",
+    "in_cluster",
+    "cluster_context",
+    "config_file",
+    "poll_interval",
+    "admission_timeout",
+    "startup_timeout",
+    "quiet_after",
+    "on_finish_action",
+    "on_kill_action",
+    "on_orphan",
+)
+"""The parameters of the operator that are not fields of the job."""
+
 COLLECTIONS = (
     "framework",
     "command",

@@ -48,6 +48,9 @@ class RunningTi(Ti):
 
     start_date = datetime.now(UTC)
 
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Does nothing: the result of `execute` is the task's XCom."""
+
 
 def execute(parameters: Mapping[str, Any], deferrable: bool, ti: Ti, store: FileStore) -> dict[str, Any]:
     """Executes the task to its end, as worker and triggerer do; returns its result and its asset's event."""
