@@ -283,7 +283,9 @@ def test_a_run_inside_a_run_is_confined_by_the_outer_one() -> None:
     assert confined("-c", code) == (0, "")
 
 
-def test_a_process_without_privileges_is_confined() -> None:
+@pytest.mark.parametrize("protocol", [pytest.param(0, id="TCP"), pytest.param(262, id="MPTCP")])
+def test_a_process_without_privileges_is_confined_and_may_listen_twice(protocol: int) -> None:
+    """asyncio.start_server(sock=...) and the workers of uvicorn call listen again on a listening socket."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("starts a process as another user: needs root and setpriv")
     package = Path(sys.modules["stepset"].__file__ or "").parent.parent
@@ -293,7 +295,7 @@ def test_a_process_without_privileges_is_confined() -> None:
 import subprocess, sys
 sys.path.insert(0, {str(package)!r})
 from stepset.backends.local.ports.guard import Guard, confinement
-listens = "import socket; s = socket.socket(); s.listen(1); "
+listens = "import socket; s = socket.socket(2, 1, {protocol}); s.listen(1); s.listen(2); "
 listens += "print(any(s.getsockopt(1, n, 64).strip(b'\\\\0') for n in (25, 26)))"
 assert confinement().guard, confinement()
 guard = Guard(sys.executable, print)

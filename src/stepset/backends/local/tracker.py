@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.backends.local.layout import PodSpec
+from stepset.backends.local.runs.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
@@ -18,13 +19,6 @@ from stepset.watch.points import with_point
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import stuck_note, stuck_rank
-
-PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
-"""The states of a local rank, as in `RankStatus.state`."""
-ENDED = "Ended"
-"""The process of the rank has exited. The supervisor has not recorded the result yet, or the supervisor is stuck."""
-LOST = "Lost"
-"""The supervisor has exited. Nothing is known about the process of the rank and its exit code."""
 
 
 class Tracker:

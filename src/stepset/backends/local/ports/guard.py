@@ -208,7 +208,10 @@ def _confine_socket(thread: int, fd: int) -> None:
         os.close(own)
         raise
     with theirs:
-        if theirs.family in (socket.AF_INET, socket.AF_INET6) and not _filter_socket(theirs):
+        if theirs.family not in (socket.AF_INET, socket.AF_INET6) or _filter_socket(theirs):
+            return
+        # A program may call listen more than once. Without privileges, a bound socket cannot be bound again.
+        if theirs.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).strip(b"\0") != b"lo":
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
 
 
