@@ -126,7 +126,9 @@ def test_resume_does_not_continue_the_run_of_another_script_unless_its_name_is_g
 
 
 def test_resume_states_that_there_is_no_checkpoint(stepset: Cli, tmp_path: Path) -> None:
-    (tmp_path / "saves_nothing.py").write_text("import sys; sys.exit(1)")
+    # Rank 1 waits, because a run whose node 1 fails at once may end before node 0 has reported the checkpoint.
+    script = "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(1)\ntime.sleep(600)"
+    (tmp_path / "saves_nothing.py").write_text(script)
     assert stepset("run", "saves_nothing.py", *FLAGS).code == 1
     note = f"no checkpoint was found in {tmp_path / 'ckpt'}, so the training starts from its beginning"
     (tmp_path / "ckpt" / ".hidden").touch()  # not a checkpoint
