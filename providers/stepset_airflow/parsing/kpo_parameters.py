@@ -196,6 +196,7 @@ _ROWS = (
     ),
     _renamed("schedule_timeout_seconds", "startup_timeout=1800", "admission_timeout limits the time in a queue"),
     _renamed("active_deadline_seconds", 'deadline="12h"'),
+    _same("termination_grace_period", "the ranks have 10 s less, because stepset then reports how they ended"),
     KpoParameter("startup_check_interval_seconds", note="remove this parameter; a watch reports changes at once"),
     KpoParameter(
         "base_container_status_polling_interval", note="remove this parameter; a watch reports changes at once"

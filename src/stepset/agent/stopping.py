@@ -66,9 +66,10 @@ class Stopping:
 
     def _signal_ranks(self, number: int) -> None:
         """Sends a signal to each rank that has not got it. The launcher may start ranks after the stop has begun."""
-        for wrapper in set(self._ranks.running.values()) - self._signalled:
-            self._signalled.add(wrapper)
-            forward_signal(wrapper, number)
+        for wrapper in self._ranks.running.values():
+            if wrapper not in self._signalled:
+                self._signalled.add(wrapper)
+                forward_signal(wrapper, number)
 
     def deadlines(self) -> list[float]:
         """Returns the times of the monotonic clock at which `act_on_deadlines` must be called."""
