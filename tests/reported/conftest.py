@@ -11,7 +11,10 @@ from tests.airflow.conftest import _remove_home, airflow_db, run_dag, stepset_ho
 
 __all__ = ["_remove_home", "airflow_db", "run_dag", "stepset_home", "write_dag"]
 
-_WITH_AIRFLOW = ("test_nothing_after_a_training_fails_its_task.py",)
+_WITH_AIRFLOW = (
+    "test_a_worker_parses_a_dag_file_whose_job_has_changed.py",
+    "test_nothing_after_a_training_fails_its_task.py",
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
