@@ -18,11 +18,11 @@ import pytest
 from stepset.backends.local.net import scratch_directory
 from stepset.backends.local.requirements import prepare_requirements
 from stepset.backends.local.runs.store import RunStore
-from stepset.backends.local.trusted_path import check_path
 from stepset.errors import InfrastructureError
 from stepset.run_status import Phase, RunStatus
 from stepset.sources.requirements import Requirements
 from stepset.spec import parse_job
+from stepset.trusted_path import check_path
 from tests.cli.conftest import STEPSET
 
 pytestmark = pytest.mark.local
@@ -272,7 +272,7 @@ def test_directories_that_no_other_user_can_replace_are_used(
 def checked(path: Path, *, user: int, group: int, groups: tuple[int, ...] = ()) -> str:
     """Returns the error of `check_path` in a process of a user, or an empty string."""
     program = (
-        "import sys; from pathlib import Path; from stepset.backends.local.trusted_path import check_path\n"
+        "import sys; from pathlib import Path; from stepset.trusted_path import check_path\n"
         "check_path(Path(sys.argv[1]), 'STEPSET_HOME')"
     )
     done = subprocess.run(
@@ -324,7 +324,7 @@ def test_other_directories_of_other_users_are_refused_for_every_user(
 def test_files_of_root_are_trusted_in_a_user_namespace_without_root(place: Path) -> None:
     made = make(place / "a", 0o755, OTHER)
     program = (
-        "from pathlib import Path; from stepset.backends.local.trusted_path import check_path\n"
+        "from pathlib import Path; from stepset.trusted_path import check_path\n"
         f"check_path(Path({str(made)!r}), 'STEPSET_HOME')"
     )
     words = ["unshare", "--user", "--map-root-user", sys.executable, "-c", program]
@@ -339,7 +339,7 @@ def test_a_volume_of_the_own_pod_is_used(tmp_path: Path) -> None:
     """The kubelet makes the directory of an `emptyDir` writable by every user."""
     volume = make(tmp_path / "pods" / "uid" / "volumes" / "kubernetes.io~empty-dir" / "work", 0o777)
     mounted = make(tmp_path / "mnt", 0o755)
-    program = "import sys; from pathlib import Path; from stepset.backends.local.trusted_path import check_path\n" + (
+    program = "import sys; from pathlib import Path; from stepset.trusted_path import check_path\n" + (
         f"check_path(Path({str(mounted / 'home')!r}), 'STEPSET_HOME')"
     )
     script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stepset.backends.local.private_files import open_private
-from stepset.backends.local.trusted_path import check_path
 from stepset.errors import InfrastructureError
+from stepset.trusted_path import check_path
 
 LOCALHOST = "127.0.0.1"
 FIRST_HOST = 100

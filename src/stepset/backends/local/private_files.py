@@ -14,8 +14,8 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
-from stepset.backends.local.trusted_path import check_path
 from stepset.regular_files import open_regular
+from stepset.trusted_path import check_path
 
 LARGEST = 64 * 1024 * 1024
 """The maximum size of a file that can be read, in bytes."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepset.backends.local.environment import search_path
-from stepset.backends.local.trusted_path import check_path
 from stepset.errors import BadInputError, InfrastructureError, RunStoppedError
 from stepset.requirements import PROGRAM_FILE
 from stepset.requirements.install import INTERRUPTED, REJECTED
 from stepset.sources.requirements import Requirements
 from stepset.spec.environ import EnvText
 from stepset.spec.job import TrainingJob
+from stepset.trusted_path import check_path
 
 _POLL = 0.1
 """The interval in seconds at which `stopping` is called."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepset.backends.local.layout import PodSpec
-from stepset.backends.local.runs.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
+from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables

@@ -12,10 +12,10 @@ from pathlib import Path
 import stepset
 from stepset.backends.local.ports.guard import confinement
 from stepset.backends.local.runs.settings import HOME_VARIABLE, home_directory
-from stepset.backends.local.trusted_path import check_path
 from stepset.backends.local.variables.gpus import visible_gpus
 from stepset.cli.doctor.findings import Finding, finding
 from stepset.errors import InfrastructureError
+from stepset.trusted_path import check_path
 
 _FRAMEWORKS = ("torch", "deepspeed", "accelerate", "lightning", "jax", "mpi4py", "mlx", "xgboost")
 _LEAST_DISK, _LEAST_SHM = 1 << 30, 1 << 28

@@ -20,12 +20,12 @@ from stepset.backends.local.liveness import SUPERVISOR_FILE, own_record
 from stepset.backends.local.private_files import make_private, open_private, write_private
 from stepset.backends.local.runs.run_dir import ORIGIN_FILE, RunDir
 from stepset.backends.local.runs.settings import HOME_VARIABLE
-from stepset.backends.local.trusted_path import check_path
 from stepset.backends.option_names import Interface, list_call
 from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.backends.run_names import name_taken, similar
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import Phase, RunStatus
+from stepset.trusted_path import check_path
 
 if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
