@@ -13,6 +13,7 @@ import pwd
 import shlex
 import stat
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from stepset.errors import InfrastructureError
@@ -67,7 +68,7 @@ def check_path(path: Path, variable: str) -> None:
 def _check(each: Path, path: Path, variable: str) -> os.stat_result:
     about, user = each.lstat(), os.geteuid()
     problem = remedy = ""
-    if about.st_uid not in _trusted_owners():
+    if about.st_uid not in _trusted_owners(user):
         problem = f"{each} belongs to user {about.st_uid}"
         if user == 0 and os.environ.get("SUDO_UID", "0") != "0":
             remedy = "use sudo -H, or "
@@ -86,19 +87,20 @@ def _check(each: Path, path: Path, variable: str) -> os.stat_result:
     return about
 
 
-def _trusted_owners() -> set[int]:
-    """Returns the uids of this user and of root.
+@cache
+def _trusted_owners(user: int) -> frozenset[int]:
+    """Returns the uids of a user and of root.
 
     In a user namespace that does not contain root, such as an unprivileged Apptainer container, files of root have the
     overflow uid.
     """
-    owners = {0, os.geteuid()}
+    owners = {0, user}
     with suppress(OSError, ValueError):  # not Linux
         overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
         rows = [[int(word) for word in row.split()] for row in Path("/proc/self/uid_map").read_text().splitlines()]
         if not any(first <= overflow < first + count for first, _, count in rows):
             owners.add(overflow)
-    return owners
+    return frozenset(owners)
 
 
 def _only_member(each: Path, gid: int) -> bool:
