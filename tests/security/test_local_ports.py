@@ -26,6 +26,7 @@ from stepset.backends.local.ports.listing import exposed_ports
 from stepset.frameworks import make_plan
 from stepset.sources import read_sources
 from stepset.spec import parse_job
+from tests.security.other_users import program
 from tests.waiting import until
 
 pytestmark = pytest.mark.local
@@ -288,12 +289,8 @@ def test_a_process_without_privileges_is_confined_and_may_listen_twice(protocol:
     """asyncio.start_server(sock=...) and the workers of uvicorn call listen again on a listening socket."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("starts a process as another user: needs root and setpriv")
-    package = Path(sys.modules["stepset"].__file__ or "").parent.parent
-    if any(not parent.stat().st_mode & 0o001 for parent in package.parents):
-        pytest.skip("another user cannot read the package")
     code = f"""
-import subprocess, sys
-sys.path.insert(0, {str(package)!r})
+import subprocess
 from stepset.backends.local.ports.guard import Guard, confinement
 listens = "import socket; s = socket.socket(2, 1, {protocol}); s.listen(1); s.listen(2); "
 listens += "print(any(s.getsockopt(1, n, 64).strip(b'\\\\0') for n in (25, 26)))"
@@ -303,9 +300,7 @@ subprocess.run(guard.command([sys.executable, "-c", listens]), pass_fds=(guard.d
 guard.close()
 """
     other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    done = subprocess.run(
-        [*other_user, "/usr/bin/python3", "-c", code], capture_output=True, text=True, check=False, cwd="/"
-    )
+    done = subprocess.run([*other_user, *program(code)], capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout == "True\n", done.stderr  # bound to the interface (SO_BINDTODEVICE), or filtered
 
 

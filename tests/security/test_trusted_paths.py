@@ -24,6 +24,7 @@ from stepset.sources.requirements import Requirements
 from stepset.spec import parse_job
 from stepset.trusted_path import check_path
 from tests.cli.conftest import STEPSET
+from tests.security.other_users import PYTHON, program
 
 pytestmark = pytest.mark.local
 
@@ -129,7 +130,7 @@ def test_another_user_cannot_replace_the_program_of_a_starting_run(place: Path) 
     home, marker = make(place / "home", 0o777, OTHER), place / "marker"
     job = {"name": "f", "framework": "plain", "function": "def main():\n    print(1)\n"}
     (place / "job.json").write_text(json.dumps(job))
-    words = [sys.executable, "-c", LOADER + "del sys.argv[1]\n" + ATTACKER, str(OTHER), str(home), str(marker)]
+    words = [PYTHON, "-c", LOADER + "del sys.argv[1]\n" + ATTACKER, str(OTHER), str(home), str(marker)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as attacker:
         try:
             assert attacker.stdout is not None
@@ -271,12 +272,12 @@ def test_directories_that_no_other_user_can_replace_are_used(
 
 def checked(path: Path, *, user: int, group: int, groups: tuple[int, ...] = ()) -> str:
     """Returns the error of `check_path` in a process of a user, or an empty string."""
-    program = (
-        "import sys; from pathlib import Path; from stepset.trusted_path import check_path\n"
+    code = (
+        "from pathlib import Path; from stepset.trusted_path import check_path\n"
         "check_path(Path(sys.argv[1]), 'STEPSET_HOME')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
+        [*program(code), str(path)],
         user=user, group=group, extra_groups=groups, text=True, capture_output=True, cwd="/",
     )  # fmt: skip
     return done.stderr.strip().rpartition("\n")[2]
@@ -323,11 +324,11 @@ def test_other_directories_of_other_users_are_refused_for_every_user(
 @ROOT
 def test_files_of_root_are_trusted_in_a_user_namespace_without_root(place: Path) -> None:
     made = make(place / "a", 0o755, OTHER)
-    program = (
+    code = (
         "from pathlib import Path; from stepset.trusted_path import check_path\n"
         f"check_path(Path({str(made)!r}), 'STEPSET_HOME')"
     )
-    words = ["unshare", "--user", "--map-root-user", sys.executable, "-c", program]
+    words = ["unshare", "--user", "--map-root-user", *program(code)]
     done = subprocess.run(words, user=OTHER, group=OTHER, extra_groups=(), text=True, capture_output=True, cwd="/")
     if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip(done.stderr.strip())

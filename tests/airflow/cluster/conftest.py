@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 from stepset.run_status import RunStatus
 from stepset.targets.pods.strategic_merge import merge
+from tests.airflow.workers import StartWorker, forked_workers
 from tests.cluster.conftest import (  # noqa: F401  # fixtures, and the hook that repairs the cluster
     cluster,
     namespace,
@@ -85,3 +87,12 @@ def tasks(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Tasks:  # noqa: F811  
 def kubeconfig(runs: Runs) -> Path:  # noqa: F811  # the fixture
     """The account's kubeconfig."""
     return runs.kubeconfig
+
+
+@pytest.fixture(scope="module")
+def start_worker(airflow_db: None) -> Iterator[StartWorker]:
+    """The fixture of tests/airflow, with processes that have imported the modules for a run on a cluster."""
+    from stepset_airflow.triggerer.imports import MODULES
+
+    with forked_workers(*MODULES) as start:
+        yield start

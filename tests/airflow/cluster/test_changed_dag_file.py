@@ -21,7 +21,7 @@ from tests.airflow.cluster.scene import meanwhile
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import DagRun, last_run, run_again, set_state
 from tests.airflow.stack.created import Created, created
-from tests.airflow.workers import StartWorker, forked_workers
+from tests.airflow.workers import StartWorker
 from tests.cluster.stage import Stage
 from tests.violations import at_most
 from tests.waiting import STARTS_WITHIN, until
@@ -46,7 +46,7 @@ class Trained:
         tasks: source text of tasks, and the account.
         stage: the directory that test and ranks share.
         made: the record of created JobSets.
-        write_dag: the fixture.
+        write_dag, monkeypatch: the fixtures.
     """
 
     tasks: Tasks
@@ -116,15 +116,6 @@ class Trained:
         else:
             assert "ValueError: the data is damaged" in str(run.error).splitlines()[0], run.explained()
         self.tasks.runs.wait_nothing_left()
-
-
-@pytest.fixture(scope="module")
-def start_worker(airflow_db: None) -> Iterator[StartWorker]:
-    """The fixture of tests/airflow, with processes that have imported the modules for a run on a cluster."""
-    from stepset_airflow.triggerer.imports import MODULES
-
-    with forked_workers(*MODULES) as start:
-        yield start
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tests.airflow.conftest import WriteDag
 from tests.airflow.harness import last_run, run_again, set_state
 from tests.airflow.held import Held
 from tests.airflow.stack.created import created
-from tests.airflow.workers import StartWorker, forked_workers
+from tests.airflow.workers import StartWorker
 from tests.violations import at_most
 from tests.waiting import STARTS_WITHIN, until
 
@@ -32,15 +31,6 @@ SLEEPS_ONCE = """
     open(os.environ["STEPSET_RESULT_FILE"], "w").write(json.dumps({"run": os.environ["STEPSET_RUN"]}))
 """
 SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
-
-
-@pytest.fixture(scope="module")
-def start_worker(airflow_db: None) -> Iterator[StartWorker]:
-    """The fixture of tests/airflow, with processes that have imported the modules for a run on a cluster."""
-    from stepset_airflow.triggerer.imports import MODULES
-
-    with forked_workers(*MODULES) as start:
-        yield start
 
 
 def pod_runs(tasks: Tasks) -> bool:
