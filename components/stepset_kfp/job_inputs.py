@@ -51,7 +51,7 @@ NOT_GIVEN = -1
 
 The value is not 0, because a pipeline may compute 0 nodes by mistake. Such a pipeline must not train on one node."""
 
-_YAML_FIELDS = ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl", "agent")
+YAML_FIELDS = ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl", "agent")
 """The string inputs that are parsed as YAML, because a job file accepts several types for these fields."""
 
 
@@ -71,7 +71,7 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if field in MAPPING_FIELDS and not isinstance(value, Mapping):
             raise BadInputError(f"{field}: {value!r} is not a mapping; write {{key: value}}")
-        job[field] = _read(field, value) if field in _YAML_FIELDS and isinstance(value, str) else value
+        job[field] = _read(field, value) if field in YAML_FIELDS and isinstance(value, str) else value
     if queue_name := inputs.get("queue_name"):
         job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}
     if shm := inputs.get("shm"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,8 +17,7 @@ from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.run_status import Phase
 from stepset.targets.request import check_target
 from stepset_kfp.backend import backend_name, in_kfp_pod
-from stepset_kfp.encoding import parameters_of, with_decoded_inputs
-from stepset_kfp.step.executor_input import check_executor_input
+from stepset_kfp.step.executor_input import decoded_inputs
 from stepset_kfp.step.owner import PIPELINE_RUN, identity_of, own_pod
 from stepset_kfp.step.step_log import log_lines
 from stepset_kfp.step.train import fail
@@ -30,8 +28,7 @@ Manifest = Mapping[str, Any]
 def clean_up(component_inputs: Mapping[str, Any]) -> None:
     """Deletes the runs that the inputs select. If a run cannot be deleted, ends the step as failed."""
     try:
-        check_executor_input()
-        given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
+        given = decoded_inputs(component_inputs)
         if backend_name(given["backend"], os.environ) == "local":
             log_lines("stepset: local runs end with their steps; there is nothing to delete")
             return

@@ -21,6 +21,7 @@ from stepset.run_status import Phase
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.encoding import ENCODED_ARGUMENTS, INPUT_FLAG, decode
+from stepset_kfp.job_inputs import YAML_FIELDS
 from stepset_kfp.ranks.exchange import exchange_for
 from stepset_kfp.step.executor_input import check_executor_input
 from stepset_kfp.step.step_log import StepLog
@@ -63,7 +64,7 @@ def _run(settings: Mapping[str, Any], command: list[str], position: int, executo
         "executor_input": exchange.stage_inputs(executor_input),
     }
     given = {**options, "function": program(payload), "task_config": task, "job": {}}
-    for field in ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl"):
+    for field in YAML_FIELDS:
         if field in given and not isinstance(given[field], str):
             given[field] = json.dumps(given[field])
     inputs = read(given, Path())

@@ -18,12 +18,21 @@ from typing import Any
 
 from stepset.backends.local.processes import process_stat
 from stepset.errors import BadInputError
-from stepset_kfp.encoding import INPUT_FLAG
+from stepset_kfp.encoding import INPUT_FLAG, parameters_of, with_decoded_inputs
 
 _START = re.compile(r"\{\{\$\.(?:in|out)puts\.")
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']*)'\]\}\}")
 _UNSAFE = re.compile(r'["\\\x00-\x1f]|(?:^|\{)\$')
 """Text that ends a JSON string, or that can become the start of a further placeholder."""
+
+
+def decoded_inputs(component_inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the inputs of the component that this step runs, with their encoded values decoded.
+
+    Raises the errors of `check_executor_input` and `with_decoded_inputs`.
+    """
+    check_executor_input()
+    return with_decoded_inputs(component_inputs, parameters_of(sys.argv))
 
 
 def check_executor_input() -> None:

@@ -20,13 +20,12 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.backend import backend_name
-from stepset_kfp.encoding import parameters_of, with_decoded_inputs
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.options import check_options
 from stepset_kfp.outputs.artifacts import result_text, write_metrics, write_model, write_text
 from stepset_kfp.outputs.report import report_html
 from stepset_kfp.packing import from_text, unpack
-from stepset_kfp.step.executor_input import check_executor_input
+from stepset_kfp.step.executor_input import decoded_inputs
 from stepset_kfp.step.parent import ending_with_starter
 from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.task_config import with_task_config
@@ -69,8 +68,7 @@ def train(given: Mapping[str, Any]) -> None:
 
 
 def _train(component_inputs: Mapping[str, Any]) -> None:
-    check_executor_input()
-    given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
+    given = decoded_inputs(component_inputs)
     with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
         inputs = read(given, Path(unpacked))
         log = StepLog(ranks_to_log(given["log_ranks"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +15,9 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
 from stepset.watch.present.sentences import phase_words
 from stepset_kfp.backend import backend_name
-from stepset_kfp.encoding import parameters_of, with_decoded_inputs
 from stepset_kfp.outputs.artifacts import result_text
 from stepset_kfp.outputs.report import report_html
-from stepset_kfp.step.executor_input import check_executor_input
+from stepset_kfp.step.executor_input import decoded_inputs
 from stepset_kfp.step.step_log import StepLog, log_lines
 from stepset_kfp.step.train import fail, write_output
 
@@ -36,8 +34,7 @@ def wait(component_inputs: Mapping[str, Any]) -> None:
     """
     log = StepLog()
     try:
-        check_executor_input()
-        given = with_decoded_inputs(component_inputs, parameters_of(sys.argv))
+        given = decoded_inputs(component_inputs)
         name = backend_name(given["backend"], os.environ)
         backend = _backend(name, given["namespace"] or None)
         status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)

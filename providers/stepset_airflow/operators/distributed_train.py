@@ -53,7 +53,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         job: a TrainingJob, a mapping, or the path of a job file.
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, requirements,
         env, resources_per_node, storage, checkpoint_dir, roles, restart, deadline, termination_grace_period, ttl,
-        scheduling, network, service_account, security, labels, annotations, pod_template, agent: fields of a job file.
+        scheduling, network, service_account, security, labels, annotations, pod_template, agent: the job file's
+        fields (docs/job-file.md).
         queue_name: a shorthand for `scheduling={"queue_name": ...}`.
         backend: `kubernetes`, or `local` for processes of the worker. The default is the configuration option
             [stepset] backend. If the option is not set, the default is `kubernetes`.
@@ -72,7 +73,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         durable: whether a retry continues the run of an earlier try. A local run ends with its worker. A retry then
             starts a new run. If `checkpoint_dir` contains a checkpoint, the new run starts from this checkpoint.
         wait_for_completion: whether the task waits for the run. With the backend `local` the task must wait.
-        deferrable: whether a task that is not local waits in the triggerer. Default: [operators] default_deferrable.
+        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable. A
+            local run is not deferred, because it needs its worker.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
             run. These parameters have the same meaning as in KubernetesPodOperator. The backend `local` ignores these
             parameters. It also ignores `poll_interval`, `admission_timeout`, `startup_timeout` and `quiet_after`.
@@ -90,8 +92,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             `suspend` as `on_kill_action`. A local run always ends with its worker.
 
     Raises:
-        ValueError: a parameter or a field of the job has an invalid value that is known when Airflow parses the DAG
-            file, the script does not exist, or the image for a run on a cluster is missing.
+        ValueError: the value of a parameter or of a field of the job is invalid, and the value is known when Airflow
+            parses the DAG file. Also raised if the script does not exist, or if the image for a run on a cluster is
+            missing.
         TypeError: a parameter is unknown.
     """
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from stepset.plan.launchers import Launcher, find_launcher
-from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.plan.model import NODE, AgentSettings, LaunchPlan, PodGroup
 from stepset.plan.values import literal_words
 
 
@@ -22,6 +23,17 @@ def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
     if launcher is not None and not _runs_the_program_itself(launcher):
         return False
     return plan.world.procs_per_node == settings.processes
+
+
+def rank_config(plan: LaunchPlan, settings: AgentSettings) -> dict[str, Any]:
+    """Returns those fields of the agent's configuration that are the same in pods and in local nodes."""
+    config: dict[str, Any] = {} if settings.world_size is None else {"world_size": settings.world_size}
+    flags = {
+        "launcher_restarts": settings.launcher_restarts,
+        "counts_ranks": settings.counts_ranks,
+        "mpi": plan.ssh is not None,
+    }
+    return config | {name: True for name, value in flags.items() if value}
 
 
 def _runs_the_program_itself(launcher: Launcher) -> bool:

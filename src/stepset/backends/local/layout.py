@@ -16,7 +16,7 @@ from stepset.backends.local.leftovers import POD_MARK
 from stepset.errors import BadInputError
 from stepset.plan.expand import expand
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
-from stepset.plan.ranks import command_is_rank
+from stepset.plan.ranks import command_is_rank, rank_config
 from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import (
     Attempt,
@@ -242,14 +242,7 @@ def _config(
         config["secrets"] = secrets
     if settings is None:
         return config
-    if settings.world_size is not None:
-        config["world_size"] = settings.world_size
-    if settings.launcher_restarts:
-        config["launcher_restarts"] = True
-    if settings.counts_ranks:
-        config["counts_ranks"] = True
-    if plan.ssh is not None:
-        config["mpi"] = True
+    config |= rank_config(plan, settings)
     if settings.wrap is not None:
         config["launcher"] = [resolve(word, places) for word in settings.wrap.launcher]
         config["program"] = [resolve(word, places) for word in settings.wrap.program]

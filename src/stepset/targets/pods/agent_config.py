@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE, WAIT_FOR_ALL, PodGroup
-from stepset.plan.ranks import command_is_rank
+from stepset.plan.ranks import command_is_rank, rank_config
 from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import resolve
 from stepset.spec.template import node_container, node_secret_names
@@ -67,15 +67,7 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
         config["launcher"] = [*prefix, *(resolve(word, in_manifest) for word in settings.wrap.launcher)]
         config["program"] = [resolve(word, in_manifest) for word in settings.wrap.program]
         config["command_len"] = len(prefix) + len(group.command)
-    if settings.world_size is not None:
-        config["world_size"] = settings.world_size
-    if settings.launcher_restarts:
-        config["launcher_restarts"] = True
-    if settings.counts_ranks:
-        config["counts_ranks"] = True
-    if plan.ssh is not None:
-        config["mpi"] = True
-    return {**config, **_secrets(request, group), **_files(request, group)}
+    return {**config, **rank_config(plan, settings), **_secrets(request, group), **_files(request, group)}
 
 
 def _secrets(request: RenderRequest, group: PodGroup) -> dict[str, Any]:

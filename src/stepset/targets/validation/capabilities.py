@@ -8,6 +8,7 @@ from stepset.plan.model import NODE, LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.template import beside_node, node_container, pod_spec
 from stepset.targets.gang import gang_of
+from stepset.targets.pods.sidecars import NEVER
 
 _JOBSETS = ("jobset", "trainjob")
 _SINGLE_GROUP = ("job", "statefulset")
@@ -62,7 +63,7 @@ def _statefulset(job: TrainingJob) -> Iterator[str]:
     if "activeDeadlineSeconds" in pod_spec(job.pod_template):
         yield "pod_template.activeDeadlineSeconds: a StatefulSet has none; leave it out, or use another target"
     for place, row in beside_node(job.pod_template):
-        if row.get("restartPolicy") == "Never":
+        if row.get("restartPolicy") == NEVER:
             yield (
                 f"{place}.restartPolicy: a StatefulSet restarts every container that ends; leave it out, or use"
                 " another target"

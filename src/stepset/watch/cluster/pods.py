@@ -210,7 +210,6 @@ class _Containers:
         own = list(rows(status, "containerStatuses"))
         every = [*rows(status, "initContainerStatuses"), *own]
         self.wait = next(iter(_waits(every)), None)
-        self.beside: tuple[str, ...] = ()
         main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
         if main is not None:
             self._read_main(main, agent, policy)
