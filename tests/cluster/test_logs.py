@@ -253,8 +253,6 @@ class TestFollowing:
         assert seen["lines"] == {"node 0": 1}
         assert seen["memory_mb"] < 60
 
-    # The last 4 KiB of a log were missing once. Probable cause: the reader requests the rest of the log as soon as the
-    # container has ended, and containerd, which copies 4 KiB at a time, may write its last lines later than that.
     def test_a_slow_consumer_slows_the_reader_and_uses_no_more_memory(self, place: Namespace) -> None:
         with place.reader(2, "--slow", "0.05") as reader:
             for rank in range(2):

@@ -1,7 +1,8 @@
 """`PodLog`, which reads the complete log of one pod, across lost connections and restarts of the container.
 
 A response may end early (stepset.watch.log_cursor). Therefore the reader sends a new request after the container has
-terminated. The log is complete when the response to this request is complete.
+terminated. The log is complete when the response to this request is complete, and the container runtime has had
+LAST_LINES_DELAY seconds to write the last lines.
 
 The caller calls `see` after each change of the pod, but this call may be late. If the container was restarted, the
 server may return the log of the new container before `see` reports the restart. Such a response does not begin with the
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from copy import copy
 from typing import Any
@@ -55,6 +57,15 @@ RESTART_REPORT_TIMEOUT = 5.0
 NOT_YET = (204, 400)
 """HTTP statuses of refused requests for logs. There are three causes: the pod has no node, the kubelet does not know
 the pod yet, or the container has not started."""
+
+LAST_LINES_DELAY = 1.0
+"""Seconds after the report of a container's end in which the container runtime may still write the last lines.
+
+containerd reports the end when its log writer has received the last bytes. Afterwards, the writer splits up to 4 KiB
+into lines and writes them to the file (containerd v2.4.0-beta internal/cri/io/logger.go: redirectLogs reads through a
+bufio.Reader; client/task.go: Delete waits for the copy into this reader). On an idle node, this takes milliseconds."""
+_RECENT = 10.0
+"""A container that ended this number of seconds ago has written its last lines, even if the clocks differ slightly."""
 
 _FIRST_PAUSE = 0.2
 """Seconds to wait before the reader requests a log again after the connection was lost."""
@@ -144,6 +155,9 @@ class PodLog:
         # Whether the container printed the last consumed line after its last restart.
         self._amid_start = False
         self._failures = self._tries = 0
+        recent = pod.ended is not None and abs(time.time() - pod.ended) < _RECENT
+        # The time, by the monotonic clock, from which a response contains the last lines of the terminated container.
+        self._complete_from = time.monotonic() + LAST_LINES_DELAY if pod.over and recent else 0.0
         self._grace = RefusalGrace(allowed)
         self.problem: StepsetError | None = None
 
@@ -155,6 +169,8 @@ class PodLog:
     def see(self, pod: LogPod) -> None:
         """Reports the current state of the pod to this reader."""
         if pod != self.pod:
+            if pod.over and not (pod.deleted or self.pod.over):
+                self._complete_from = time.monotonic() + LAST_LINES_DELAY
             self.pod = pod
             self._changed.set()
 
@@ -192,12 +208,18 @@ class PodLog:
     async def _read(self) -> None:
         while not (self.pod.started or self.pod.over or self._finishing):
             await self._wait(None)
+        repeated = False  # whether the reader has already received the log of the terminated container once
         while (pod := self.pod).started:
             self._changed.clear()
             before = pod.restarts > self._starts_read
             last = not before and (pod.over or self._finishing)
-            complete = await self._send_request(pod, follow=not (before or last), previous=before)
-            if complete and (before or last):
+            asked = time.monotonic()
+            complete = await self._send_request(pod, follow=not (before or last), previous=before) or repeated
+            if complete and last and not repeated and asked < self._complete_from:
+                repeated = True
+                self._cut()
+                await asyncio.sleep(self._complete_from - time.monotonic())
+            elif complete and (before or last):
                 left = self._position.finish()
                 await self._take(left, left if self._before is None else self._before.finish())
                 await self._put(self._splitter.finish(), known=self._before is not None)
@@ -205,10 +227,14 @@ class PodLog:
                     return
                 self._starts_read, self._amid_start, self._tries = pod.restarts, False, 0
             else:
-                self._position.cut()
-                if self._before is not None:
-                    self._before.cut()
+                self._cut()
                 await self._pause(_ENDED_PAUSE if complete else _FIRST_PAUSE)
+
+    def _cut(self) -> None:
+        """Prepares the positions for the next response."""
+        self._position.cut()
+        if self._before is not None:
+            self._before.cut()
 
     async def _pause(self, first: float) -> None:
         """Pauses before the next request. The pause ends early if the pod changes.

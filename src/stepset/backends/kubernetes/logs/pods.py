@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.targets.names import CONTAINER
-from stepset.unstructured import Fields, number, part, rows, text
+from stepset.unstructured import Fields, number, part, rows, text, time_of
 from stepset.watch.cluster.pods import read_pod
 
 Ranks = Mapping[str, tuple[int, int]]
@@ -28,6 +28,7 @@ class LogPod:
         over: whether the container has terminated and will not be restarted.
         deleted: whether the pod was deleted.
         alive: whether the container was running in the pod's last known state.
+        ended: when the container terminated, in seconds since the epoch by the node's clock. None if it is unknown.
     """
 
     uid: str
@@ -43,6 +44,7 @@ class LogPod:
     over: bool
     deleted: bool
     alive: bool = False
+    ended: float | None = None
 
 
 def log_pod(data: Fields, deleted: bool = False) -> LogPod:
@@ -68,6 +70,7 @@ def log_pod(data: Fields, deleted: bool = False) -> LogPod:
         over=deleted or pod.phase in ("Succeeded", "Failed") or bool(ended and for_good),
         deleted=deleted,
         alive=bool(part(reported, "state", "running")),
+        ended=time_of(ended, "finishedAt"),
     )
 
 
