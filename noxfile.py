@@ -136,7 +136,7 @@ GROUPS = (
         "Processes on this machine: the agent and the local backend",
         "local and not frameworks and not airflow and not cluster and not smoke",
         tier="gate",
-        paths="tests/tools tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs"
+        paths="tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs"
         " tests/reported tests/security",
         workers=3,
     ),
@@ -183,6 +183,13 @@ GROUPS = (
         paths="tests/kfp/cluster",
         environment="kfp",
         cluster=True,
+    ),
+    Group(
+        "tools",
+        "The tools of the repository: the runner of the tests, audits, releases",
+        "local",
+        paths="tests/tools",
+        workers=2,
     ),
     _on_python("oldest", twins=("airflow",)),
     _on_python("newest", twins=("airflow", "oldest")),

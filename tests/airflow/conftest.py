@@ -11,11 +11,11 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.airflow.airflow_version import AIRFLOW_3_4
 from tests.airflow.harness import DAGS, HOME, DagRun, lock_file, run_to_end
 from tests.airflow.workers import StartWorker, forked_workers
 from tests.cluster.testbed.build import cache_root
@@ -43,7 +43,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     Ignores the tests of loops with an Airflow that has none.
     """
-    if collection_path.name == "test_loops.py" and not version("apache-airflow").startswith("3.4."):
+    if collection_path.name == "test_loops.py" and not AIRFLOW_3_4:
         return True
     needs_airflow = collection_path.name.startswith("test_") and collection_path.name not in _WITHOUT_AIRFLOW
     return True if needs_airflow and "not airflow" in config.option.markexpr else None

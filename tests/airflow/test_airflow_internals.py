@@ -21,12 +21,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from stepset_airflow import airflow_internals
+from tests.airflow.airflow_version import AIRFLOW_3_4
 from tests.airflow.harness import ROOT
 from tests.airflow.policy import pods_changed_by
 
 pytestmark = pytest.mark.airflow
 
-AIRFLOW_3_4 = version("apache-airflow").startswith("3.4.")
 needs_3_4 = pytest.mark.skipif(not AIRFLOW_3_4, reason="describes Airflow 3.4")
 PROVIDER = ROOT / "providers/stepset_airflow"
 PUBLIC = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from airflow.utils.state import TaskInstanceState
 
 from stepset_airflow.task_state import DELETED, is_ended, state_of
+from tests.airflow.airflow_version import AIRFLOW_3_4
 
 pytestmark = pytest.mark.airflow
 
@@ -59,7 +59,7 @@ class Supervisor:
         )
 
 
-@pytest.mark.skipif(not version("apache-airflow").startswith("3.4."), reason="Airflow 3.3 has no loops")
+@pytest.mark.skipif(not AIRFLOW_3_4, reason="Airflow 3.3 has no loops")
 @pytest.mark.parametrize(
     ("latest", "final", "ended"),
     [
