@@ -18,9 +18,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from stepset.directory_trees import Cursor, discard_tree
 
 MAX_DEPTH = 64
 """The maximum depth of nested directories to copy."""
@@ -146,22 +148,23 @@ def _reopened(fd: int) -> BinaryIO:
 
 def _copy_directory(fd: int, target: Path, roots: Sequence[Path], within: Path | None) -> None:
     count = 0
-    for folder, folders, names, inner in os.fwalk(".", dir_fd=fd):
-        count += len(folders) + len(names)
-        if count > MAX_ENTRIES:
-            raise OutsideError(errno.EFBIG, f"contains more than {MAX_ENTRIES} files and directories")
-        if len(Path(folder).parts) > MAX_DEPTH:
-            raise OutsideError(errno.EFBIG, f"has more than {MAX_DEPTH} levels of directories")
-        below = target / folder
-        below.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            try:
-                with _opened(name, inner, roots) as (file, status):
-                    if stat.S_ISREG(status.st_mode):
-                        _copy_file(file, status, below / name, within)
-            except OutsideError as error:
-                if error.errno in (errno.ENOSPC, errno.EFBIG):
-                    raise
+    with closing(Cursor(Path(f"/proc/self/fd/{fd}"))) as cursor:
+        for entries in cursor.walk(lambda name, error: None):
+            count += len(entries)
+            if count > MAX_ENTRIES:
+                raise OutsideError(errno.EFBIG, f"contains more than {MAX_ENTRIES} files and directories")
+            if len(cursor.parts) > MAX_DEPTH:
+                raise OutsideError(errno.EFBIG, f"has more than {MAX_DEPTH} levels of directories")
+            below = target.joinpath(*cursor.parts)
+            below.mkdir(parents=True, exist_ok=True)
+            for name in (entry.name for entry in entries if not entry.is_directory):
+                try:
+                    with _opened(name, cursor.fd, roots) as (file, status):
+                        if stat.S_ISREG(status.st_mode):
+                            _copy_file(file, status, below / name, within)
+                except OutsideError as error:
+                    if error.errno in (errno.ENOSPC, errno.EFBIG):
+                        raise
 
 
 def _copy_file(fd: int, status: os.stat_result, target: Path, within: Path | None) -> None:
@@ -182,6 +185,6 @@ def _copy_file(fd: int, status: os.stat_result, target: Path, within: Path | Non
 
 def _remove(target: Path) -> None:
     if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target, ignore_errors=True)
+        discard_tree(target)
     else:
         target.unlink(missing_ok=True)

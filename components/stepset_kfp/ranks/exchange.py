@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from stepset.directory_trees import discard_tree
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.printable import printable
 from stepset_kfp.access_modes import WORKSPACE_MOUNT
@@ -131,7 +131,7 @@ class SharedDirectory:
             target = Path(outputs["outputFile"])
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(json.dumps(written), encoding="utf-8")
-        shutil.rmtree(self.directory, ignore_errors=True)
+        discard_tree(self.directory)
 
     def _fetch_artifact(
         self, name: str, artifact: dict[str, Any], outputs: Mapping[str, Any], uris: Mapping[str, str]

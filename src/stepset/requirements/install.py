@@ -153,13 +153,19 @@ def _installed_by(uv: list[str], requirements: list[str], place: str) -> bool:
         return False
     print(f"requirements: uv installs {', '.join(rows)}", file=sys.stderr, flush=True)
     new = f"{place}.new"
-    shutil.rmtree(new, ignore_errors=True)  # a killed process may have left this directory behind
+    _delete(new)  # a killed process may have left this directory behind
     try:
         _run([*uv, "--no-deps", "--python", sys.executable, "--target", new, *rows])
         os.rename(new, place)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        _delete(new)
     return True
+
+
+def _delete(directory: str) -> None:
+    # A package can contain deep directories. shutil.rmtree before Python 3.13 is recursive, and cannot delete them.
+    if os.path.isdir(directory):
+        subprocess.call(["rm", "-rf", directory], stderr=subprocess.DEVNULL)
 
 
 def _planned_row(match: Any) -> str:

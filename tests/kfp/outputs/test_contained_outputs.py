@@ -18,6 +18,8 @@ from stepset_kfp.outputs import contained_copy
 from stepset_kfp.outputs.artifacts import write_model
 from stepset_kfp.outputs.contained_copy import OutsideError, copy_contained, open_contained
 from stepset_kfp.ranks.exchange import SharedDirectory
+from stepset_kfp.ranks.main import main
+from tests.security.deep_trees import PROGRAM, make_deep
 
 pytestmark = pytest.mark.kfp
 
@@ -327,3 +329,62 @@ class TestPathsInTheExecutorOutput:
         assert (tmp_path / "out" / "model").read_text() == "weights"
         (shared.root / "run" / "outputs").mkdir(parents=True)
         assert shared.fetch(uri="gs://bucket/model") == {"uri": "gs://bucket/model"}
+
+
+def test_a_shared_directory_with_deep_folders_is_deleted_after_the_outputs_were_copied(tmp_path: Path) -> None:
+    exchange = SharedDirectory(tmp_path / ".stepset" / "run", tmp_path)
+    (exchange.directory / "outputs" / "parameters").mkdir(parents=True)
+    (exchange.directory / "outputs" / "parameters" / "loss").write_text("0.5")
+    make_deep(exchange.directory)
+    exchange.fetch_outputs({"outputs": {"parameters": {"loss": {"outputFile": str(tmp_path / "loss")}}}})
+    assert (tmp_path / "loss").read_text() == "0.5" and not exchange.directory.exists()
+
+
+def test_the_target_of_a_copy_that_failed_is_deleted_also_with_deep_folders(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    make_deep(target)
+    contained_copy._remove(target)
+    assert not target.exists()
+
+
+def test_a_folder_that_becomes_a_pipe_or_a_link_during_the_copy_is_never_followed(declared: Path) -> None:
+    model, outside = declared / "model", declared.parent / "outside"
+    (model / "folder").mkdir(parents=True)
+    (model / "folder" / "weights").write_text("1")
+    outside.mkdir()
+    (outside / "secret").write_text("of the step")
+    swap = f"""
+import os
+os.chdir({str(model)!r})
+os.mkfifo("pipe")
+os.symlink({str(outside)!r}, "link")
+print("ready", flush=True)
+while True:
+    for other in ("pipe", "link"):
+        os.rename("folder", "aside")
+        os.rename(other, "folder")
+        os.rename("folder", other)
+        os.rename("aside", "folder")
+"""
+    with subprocess.Popen([sys.executable, "-c", swap], stdout=subprocess.PIPE) as swapping:
+        assert swapping.stdout is not None and swapping.stdout.readline() == b"ready\n"
+        try:
+            for number in range(300):
+                copy = declared.parent / f"copy-{number}"
+                copy_contained(model, copy, (declared,))
+                assert not [*copy.rglob("secret")]
+        finally:
+            swapping.kill()
+
+
+def test_a_rank_deletes_deep_folders_that_the_component_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = f"{PROGRAM}\nimport json, sys\ndeep(os.path.dirname(json.loads(sys.argv[1])['outputs']['outputFile']))"
+    given = {"outputs": {"outputFile": str(tmp_path / "out")}}
+    payload = {"command": [sys.executable, "-c", code, {"executor_input": True}], "executor_input": given}
+    assert main(payload) == 0
+    assert not [*tmp_path.glob("stepset-rank-*")]

@@ -29,6 +29,7 @@ from stepset.backends.local.runs.store import RunStore
 from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
 from stepset.backends.run_names import new_run_name
+from stepset.directory_trees import discard_tree
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
@@ -117,7 +118,7 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
         )
         _make_checkpoint_dir(job, store)
         run, lock = store.create(status, job, request.sources.base_dir.resolve(), request.function_file)
-        undo.callback(shutil.rmtree, run.path, ignore_errors=True)
+        undo.callback(discard_tree, run.path)
         store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
         assignment = Assignment(request, plan, host, layout, claims, specs, ports, found.guard)

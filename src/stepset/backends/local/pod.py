@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -15,6 +14,7 @@ from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, read_regular, write_private
+from stepset.directory_trees import discard_tree
 from stepset.watch.bounded_json import parse_json
 from stepset.watch.lines import Splitter
 
@@ -64,7 +64,7 @@ class LocalPod:
 
     def _start(self, lifeline: int, guard: Guard | None, stdin: int) -> None:
         spec = self.spec
-        shutil.rmtree(spec.directory, ignore_errors=True)
+        discard_tree(spec.directory)
         make_directories(spec.directory)
         write_private(
             spec.directory / "config.json", json.dumps({**spec.config, "stdin": stdin} if stdin >= 0 else spec.config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, write_private
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
+from stepset.directory_trees import discard_tree
 from stepset.functions.extract import extract
 from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
@@ -106,7 +106,7 @@ class Supervisor:
             end_processes_of(self._run.path)
             if self._guard is not None:
                 self._guard.close()
-            shutil.rmtree(self._given.layout.scratch, ignore_errors=True)
+            discard_tree(self._given.layout.scratch)
             self._given.claims.release()
             self._journal.close()
             self._run.give_up_reserve()

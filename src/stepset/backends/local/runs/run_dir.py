@@ -13,7 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from stepset.backends.local.liveness import (
 from stepset.backends.local.private_files import open_private, read_regular, write_private
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.settings import default_ttl
+from stepset.directory_trees import Cursor
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, Phase, ProgressPoint, RunStatus
 from stepset.watch.advice import ADVICE
@@ -36,6 +37,8 @@ from stepset.watch.bounded_json import parse_json
 from stepset.watch.points import limited
 
 ORIGIN_FILE = "origin.json"
+DESCRIPTION = (ORIGIN_FILE, "job.json", "state.json")
+"""The files from which a run is listed, in the order in which they are deleted."""
 _POINTS_FILE = "points.json"
 
 
@@ -244,14 +247,16 @@ class RunDir:
     def disk_usage(self) -> int:
         """Returns the number of bytes that the directory occupies on the disk.
 
-        Files that are deleted during the call are ignored.
+        Files that are deleted during the call, and directories that cannot be read, are ignored.
         """
-        total = 0
-        for directory, _, files in os.walk(self.path):
-            for name in (".", *files):
-                with suppress(OSError):
-                    total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118  # no Path each
-        return total
+        blocks = 0
+        with suppress(OSError), closing(Cursor(self.path)) as cursor:
+            for entries in cursor.walk(lambda name, error: None):
+                blocks += cursor.about.st_blocks
+                for name in (entry.name for entry in entries if not entry.is_directory):
+                    with suppress(FileNotFoundError):
+                        blocks += os.stat(name, dir_fd=cursor.fd, follow_symlinks=False).st_blocks
+        return blocks * 512
 
     def request_cancel(self) -> None:
         """Records a request to cancel. A second request kills the run. Raises InfrastructureError."""

@@ -7,9 +7,8 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +17,12 @@ from stepset.backends.airflow_tasks import is_of_task
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.liveness import SUPERVISOR_FILE, own_record
 from stepset.backends.local.private_files import make_private, open_private, write_private
-from stepset.backends.local.runs.run_dir import ORIGIN_FILE, RunDir
+from stepset.backends.local.runs.run_dir import DESCRIPTION, ORIGIN_FILE, RunDir
 from stepset.backends.local.runs.settings import HOME_VARIABLE
 from stepset.backends.option_names import Interface, list_call
 from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.backends.run_names import name_taken, similar
+from stepset.directory_trees import UndeletableError, delete_tree, discard_tree
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import Phase, RunStatus
 from stepset.trusted_path import check_path
@@ -90,7 +90,7 @@ class RunStore:
             if lock >= 0:
                 os.close(lock)
             if new is not None:
-                shutil.rmtree(new, ignore_errors=True)
+                discard_tree(new)
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and target.exists():
                 raise name_taken(status.name) from error
             raise InfrastructureError(
@@ -154,19 +154,24 @@ class RunStore:
         """Deletes the directories of the finished runs that a rule selects. Returns these runs, the newest first.
 
         If a run is Lost, its remaining processes are killed first. Without the directory, stepset could not find these
-        processes. If `dry_run` is True, nothing is changed.
+        processes. If a directory cannot be deleted, a warning is logged, and its run is not returned. If `dry_run` is
+        True, nothing is changed.
         """
-        selected = [(run, status) for run, status in self._all() if rule.selects(status, now)]
-        for run, status in () if dry_run else selected:
-            _delete(run, status)
-        return sorted((status for _, status in selected), key=lambda s: s.created, reverse=True)
+        found = [(run, status) for run, status in self._all() if rule.selects(status, now)]
+        problems = _delete(() if dry_run else found)
+        for problem in problems.values():
+            _log.warning("%s", problem)
+        return sorted((each for _, each in found if each.name not in problems), key=lambda s: s.created, reverse=True)
 
     def delete(self, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
-        """Deletes the directories of finished runs as `prune` does. Raises the same errors as `Backend.delete`."""
+        """Deletes the directories of finished runs as `prune` does.
+
+        Raises the same errors as `Backend.delete`. Raises InfrastructureError if a directory cannot be deleted.
+        """
         found = [(run, run.read()) for run in map(self._named, dict.fromkeys(names))]
         check_deletable([status for _, status in found])
-        for run, status in () if dry_run else found:
-            _delete(run, status)
+        if not dry_run and (problems := _delete(found)):
+            raise InfrastructureError("\n".join(problems.values()))
         return [status for _, status in found]
 
     def _named(self, name: str) -> RunDir:
@@ -177,7 +182,17 @@ class RunStore:
         return run
 
 
-def _delete(run: RunDir, status: RunStatus) -> None:
-    if status.phase is Phase.LOST:
-        end_processes_of(run.path)
-    shutil.rmtree(run.path, ignore_errors=True)
+def _delete(runs: Iterable[tuple[RunDir, RunStatus]]) -> dict[str, str]:
+    """Deletes directories of runs. Returns the names of the runs whose directory cannot be deleted, with the reasons.
+
+    The files that describe such a run remain, so that the user can still find the run.
+    """
+    problems = {}
+    for run, status in runs:
+        if status.phase is Phase.LOST:
+            end_processes_of(run.path)
+        try:
+            delete_tree(run.path, last=DESCRIPTION)
+        except UndeletableError as error:
+            problems[run.name] = f"{error}; change the permissions, or delete the directory as another user"
+    return problems
