@@ -18,6 +18,8 @@ watch whose body is a list sends these events and ends; any other successful wat
 class ApiServer(Serving):
     """Answers requests by a function, and records them, with their bodies and bearer tokens.
 
+    Adds the kind of an object to a response that contains none. The kind of a created object is that of the request.
+
     Args:
         answer: returns the response to a request.
         watch: seconds for which a watch without events stays open.
@@ -44,14 +46,15 @@ class ApiServer(Serving):
         await asyncio.sleep(self._delay())
         method, target, _ = request.split(" ", 2)
         self.tokens.append(next((row.split()[-1] for row in request.splitlines() if "Bearer " in row), ""))
-        query = {name: values[0] for name, values in parse_qs(urlsplit(target).query).items()}
-        self.requests.append((method, urlsplit(target).path, query))
+        path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
+        values = {name: found[0] for name, found in query.items()}
+        self.requests.append((method, path, values))
         if sent:
-            self.bodies.append((method, urlsplit(target).path, json.loads(sent)))
-        status, body = self._answer(method, urlsplit(target).path, query)
+            self.bodies.append((method, path, json.loads(sent)))
+        status, body = self._answer(method, path, values)
         if body is None:
             await asyncio.sleep(600)
-        if query.get("watch") and status == 200:
+        if values.get("watch") and status == 200:
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             if isinstance(body, list):
                 events = b"".join(json.dumps(event).encode() + b"\n" for event in body)
@@ -61,6 +64,10 @@ class ApiServer(Serving):
             await asyncio.sleep(self._watch)
             writer.write(b"0\r\n\r\n")
             return
+        if isinstance(body, dict) and method == "POST" and status < 300:
+            body = {**body, "kind": json.loads(sent)["kind"]}
+        elif isinstance(body, dict) and not path.endswith("/log"):
+            body = {"kind": "Status" if status >= 400 else "List", **body}
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = b"HTTP/1.1 %d x\r\n%sContent-Length: %d\r\n\r\n" % (status, self._date, len(text))
         writer.write(head + text)

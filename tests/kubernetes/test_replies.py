@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from stepset.backends.kubernetes.api.answers import Answer
 from stepset.backends.kubernetes.api.replies import read_reply
 
 
 def message(value: Any) -> str:
     body = {"kind": "Status", "message": value}
-    return read_reply("https://server", 403, json.dumps(body).encode()).message
+    return read_reply(Answer("https://server", 403), json.dumps(body).encode()).message
 
 
 def test_a_message_is_one_line() -> None:

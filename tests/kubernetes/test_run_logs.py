@@ -135,7 +135,7 @@ class EndsLate(LogServer):
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, followed: bool) -> None:
         if not followed:
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+            writer.write(b'HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n{"kind": "Status"}')
             return
         writer.write(HEAD)
         for number in range(2):

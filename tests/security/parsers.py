@@ -26,6 +26,7 @@ from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.redact import Redactor
 from stepset.api import render
 from stepset.backends.base import LogSelection
+from stepset.backends.kubernetes.api.answers import Answer
 from stepset.backends.kubernetes.api.kubeconfig import load_into
 from stepset.backends.kubernetes.api.replies import read_reply
 from stepset.backends.kubernetes.api.resources import WORKLOADS
@@ -151,8 +152,8 @@ def watch(data: bytes) -> None:
 
 
 def page(data: bytes) -> None:
-    reply = read_reply("server", 200, data, decode=decode_list)
-    with suppress(ValueError):  # a list without a version
+    with suppress(ValueError, StepsetError):  # a list without a version, or no list
+        reply = read_reply(Answer("server", 200, "GET", "/api/v1/pods"), data, decode=decode_list)
         for change in ListWatch().listed(reply.body):
             read_object(dict(change.object))
 
@@ -185,7 +186,7 @@ def reply(data: bytes) -> None:
     mapper, manifests = submitted()
     for status in (200, 400, 401, 403, 404, 409, 413, 422, 429, 500, 504):
         try:
-            found = read_reply("server", status, data, (words, f'299 - "{words}"'), date=words)
+            found = read_reply(Answer("server", status, "POST"), data, (words, f'299 - "{words}"'), date=words)
         except StepsetError as error:
             assert len(str(error)) < 1000
             continue

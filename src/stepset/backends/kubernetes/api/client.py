@@ -21,8 +21,18 @@ import aiohttp
 import anyio
 from yarl import URL
 
+from stepset.backends.kubernetes.api.answers import Answer
 from stepset.backends.kubernetes.api.config import ClientConfig, load_config
-from stepset.backends.kubernetes.api.replies import UNAUTHORIZED, Decode, RefusedError, Reply, read_reply, unreachable
+from stepset.backends.kubernetes.api.replies import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    Decode,
+    RefusedError,
+    Reply,
+    other_server,
+    read_reply,
+    unreachable,
+)
 from stepset.errors import BadInputError, StepsetError
 
 REQUEST_TIMEOUT = 60.0
@@ -101,6 +111,7 @@ class Client:
         self._load, self._config = load, config
         self._session: _Session | None = None
         self._users = 0
+        self._checked = False
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Client:
@@ -165,6 +176,7 @@ class Client:
             UnreachableError: the server cannot be reached, does not reply within `timeout` seconds, or replies with the
                 status 429 or 5xx.
             UnauthorizedError: the server does not accept the credentials.
+            InfrastructureError: the response does not come from a Kubernetes API server.
             BadInputError: the configuration cannot be used.
         """
         limits = aiohttp.ClientTimeout(total=timeout, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT)
@@ -172,9 +184,13 @@ class Client:
         async with self._response(method, path, query, limits, data, content_type) as response:
             with self._reading():
                 content = await response.read()
+            kind = str(body["kind"]) if method == "POST" and body else ""
+            answer = Answer(self.server, response.status, method, path, kind, response.headers)
             warnings = response.headers.getall("Warning", [])
             date = response.headers.get("Date", "")
-            return read_reply(self.server, response.status, content, warnings, decode, date)
+            reply = read_reply(answer, content, warnings, decode, date)
+        await self._check_server(reply)
+        return reply
 
     @asynccontextmanager
     async def stream(
@@ -191,10 +207,13 @@ class Client:
             total=None, connect=2 * _CONNECT_TIMEOUT, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout
         )
         async with self._response("GET", path, query, limits) as response:
+            answer = Answer(self.server, response.status, "GET", path, headers=response.headers)
             if response.status != 200:
                 with self._reading():
                     content = await response.read()
-                raise RefusedError(read_reply(self.server, response.status, content))
+                raise RefusedError(read_reply(answer, content))
+            if answer.media_type == "text/html":  # an API server sends watches as JSON, and logs as text/plain
+                raise other_server(answer, answer.describe())
             async with aclosing(self._pieces(response)) as pieces:
                 yield pieces
 
@@ -237,6 +256,16 @@ class Client:
             finally:
                 session.requests -= 1
                 await session.close_if_replaced()
+
+    async def _check_server(self, reply: Reply) -> None:
+        """Raises InfrastructureError if a reply is not from an API server.
+
+        An API server that does not serve a path replies as other web servers do. Therefore, after the first such reply,
+        this method requests a path that every API server serves.
+        """
+        if reply.status == NOT_FOUND and not reply.body and not self._checked:
+            await self.get("/version")
+            self._checked = True
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -15,9 +15,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from stepset.backends.kubernetes.api.answers import Answer
 from stepset.backends.kubernetes.api.config import ClientConfig
 from stepset.backends.kubernetes.api.permissions import Grant, lacks_permission, missing_permission
-from stepset.backends.kubernetes.api.replies import FORBIDDEN, Reply, read_reply
+from stepset.backends.kubernetes.api.replies import FORBIDDEN, Reply, parse_reply
 from stepset.errors import InfrastructureError
 from stepset.unstructured import number, one_line, part, rows, text
 
@@ -71,7 +72,7 @@ def exec_in_pod(config: ClientConfig, target: PodCommand) -> int:
                     _write_output(channel, data)
     finally:
         socket.shutdown()
-    return _exit_code(target.pod, read_reply(config.server, 400, status))
+    return _exit_code(target.pod, parse_reply(Answer(config.server, 400), status))
 
 
 def _connected(config: ClientConfig, target: PodCommand, terminal: bool) -> Any:
@@ -115,7 +116,7 @@ def _refusal(server: str, target: PodCommand, error: BaseException) -> Infrastru
         error, cause = cause, cause.__context__
     reason, remedy = str(getattr(error, "reason", error)), "check whether the pod is running"
     if cause is not None:
-        reply = read_reply(server, cause.status_code, cause.resp_body or b"")
+        reply = parse_reply(Answer(server, cause.status_code), cause.resp_body or b"")
         if lacks_permission(reply):
             return missing_permission(reply, target.namespace, target.grant)
         reason = reply.message or f"HTTP {reply.status}"

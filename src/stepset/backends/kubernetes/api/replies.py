@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from stepset.backends.kubernetes.api.answers import Answer, from_api_server
 from stepset.errors import InfrastructureError
 from stepset.unstructured import one_line, text
 
@@ -27,7 +28,7 @@ class Reply:
     """The API server's reply to one request.
 
     Args:
-        status: the HTTP status. `read_reply` raises an error for the statuses 401, 429 and 5xx. If an object is too
+        status: the HTTP status. `parse_reply` raises an error for the statuses 401, 429 and 5xx. If an object is too
             large, the status is 413.
         body: the object, or a Status with the reason of a refusal. If the response is not a JSON object, `body` is
             empty.
@@ -77,18 +78,16 @@ class RefusedError(InfrastructureError):
 
 
 def read_reply(
-    server: str,
-    status: int,
+    answer: Answer,
     data: bytes | bytearray,
     warnings: Iterable[str] = (),
     decode: Decode = json.loads,
     date: str = "",
 ) -> Reply:
-    """Converts a response to a `Reply`.
+    """Converts the response to a request to a `Reply`.
 
     Args:
-        server: the server's address, for error messages.
-        status: the HTTP status.
+        answer: the request, the status and the headers.
         data: the body of the response.
         warnings: the Warning headers.
         decode: parses `data`. It raises ValueError if `data` is not a JSON object.
@@ -97,35 +96,68 @@ def read_reply(
     Raises:
         UnreachableError: the status is 429 or 5xx.
         UnauthorizedError: the server does not accept the credentials.
-        InfrastructureError: the server is not a Kubernetes API server.
+        InfrastructureError: the response does not come from a Kubernetes API server.
     """
+    body = _decoded(data, decode)
+    reply = _reply(answer, data, body, warnings, date)
+    if not from_api_server(answer, data, body):
+        raise other_server(answer, answer.describe(data, body))
+    return reply
+
+
+def parse_reply(answer: Answer, data: bytes | bytearray) -> Reply:
+    """Converts a response, or a message of a stream, to a `Reply`, also if the sender is not an API server.
+
+    Raises the errors of `read_reply`, except the error about a response that does not come from an API server.
+    """
+    return _reply(answer, data, _decoded(data, json.loads))
+
+
+def _decoded(data: bytes | bytearray, decode: Decode) -> Mapping[str, Any] | None:
     try:
-        body = decode(data or b"{}")
+        body = decode(data)
     except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, Mapping):
-        if status < 300:
-            raise InfrastructureError(
-                f"server {server}: is not a Kubernetes API server; check the server's address in the kubeconfig"
-            )
-        body = {}
+        return None
+    return body if isinstance(body, Mapping) else None
+
+
+def _reply(
+    answer: Answer,
+    data: bytes | bytearray,
+    found: Mapping[str, Any] | None,
+    warnings: Iterable[str] = (),
+    date: str = "",
+) -> Reply:
+    body = found or {}
     message = _message(body)
-    if status == UNAUTHORIZED:
-        raise unauthorized(server)
-    if status >= 500 and _SIZE.search(message):
+    if answer.status == UNAUTHORIZED:
+        raise unauthorized(answer.server, "" if message else answer.describe(data, found))
+    if answer.status >= 500 and _SIZE.search(message):
         return Reply(TOO_LARGE, body)
-    if status == TOO_MANY_REQUESTS or status >= 500:
+    if answer.status == TOO_MANY_REQUESTS or answer.status >= 500:
+        reason = f"HTTP {answer.status}: {message}" if message else answer.describe(data, found)
         raise UnreachableError(
-            f"server {server}: failed with HTTP {status}{f': {message}' if message else ''}; try again, or contact the"
-            " cluster's administrator"
+            f"server {answer.server}: failed with {reason}; try again, or contact the cluster's administrator"
         )
-    return Reply(status, body, tuple(map(_warning, warnings)), _seconds(date))
+    return Reply(answer.status, body, tuple(map(_warning, warnings)), _seconds(date))
 
 
-def unauthorized(server: str) -> UnauthorizedError:
-    """Returns the error for credentials that a server does not accept."""
+def other_server(answer: Answer, described: str) -> InfrastructureError:
+    """Returns the error for a response that does not come from a Kubernetes API server."""
+    return InfrastructureError(
+        f"server {answer.server}: answered {answer.method} {answer.path} with {described}, not as a Kubernetes API"
+        " server; check the server's address in the kubeconfig, and whether a proxy in between requires a login"
+    )
+
+
+def unauthorized(server: str, answered: str = "") -> UnauthorizedError:
+    """Returns the error for credentials that a server does not accept.
+
+    `answered` describes a response that does not come from a Kubernetes API server.
+    """
+    by = f" with {answered}" if answered else ""
     return UnauthorizedError(
-        f"server {server}: refuses the credentials; log in again, or check the user of the kubeconfig's context"
+        f"server {server}: refuses the credentials{by}; log in again, or check the user of the kubeconfig's context"
     )
 
 

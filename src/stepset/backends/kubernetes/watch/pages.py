@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from stepset.backends.kubernetes.api.answers import Answer
 from stepset.backends.kubernetes.api.client import REQUEST_TIMEOUT, Client
 from stepset.backends.kubernetes.api.replies import read_reply
 from stepset.backends.kubernetes.watch.selectors import Collection
@@ -49,7 +50,7 @@ async def read_page(
             if not list_watch.smaller_pages():
                 raise
         else:
-            page = read_reply(client.server, 200, body, decode=decode_list).body
+            page = read_reply(Answer(client.server, 200, "GET", collection.path), body, decode=decode_list).body
             await asyncio.sleep(0)  # let other tasks run after decoding, which may take long
             changes = list_watch.listed(page)
             if not list_watch.listed_once and (factor := _WANTED_BYTES // (len(body) + 1)) > 1:
