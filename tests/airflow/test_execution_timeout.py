@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ from stepset_airflow.page.document import KEY
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import kubeconfig
+from tests.kubernetes.serving import serving
 from tests.kubernetes.stored_objects import StoredObjects
 
 pytestmark = pytest.mark.airflow
@@ -47,21 +44,6 @@ class SlowCluster:
         """Whether a JobSet was created."""
         return any(method == "POST" and path.endswith("/jobsets") for method, path, _ in self.server.requests)
 
-    @contextmanager
-    def running(self) -> Iterator[int]:
-        """Serves in a thread during the block; yields the port."""
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever)
-        thread.start()
-        try:
-            asyncio.run_coroutine_threadsafe(self.server.__aenter__(), loop).result(10)
-            yield self.server.port
-            asyncio.run_coroutine_threadsafe(self.server.__aexit__(), loop).result(10)
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
-
 
 @pytest.mark.parametrize(("action", "remaining"), [("delete", 0), ("keep", 1)])
 @pytest.mark.parametrize(
@@ -78,7 +60,7 @@ def test_the_run_that_is_being_created_is_handled_as_the_task_requires(
 ) -> None:
     for seconds in (5, 30, 120):
         cluster = SlowCluster()
-        with cluster.running() as port:
+        with serving(cluster.server) as port:
             extra = {"kube_config_path": kubeconfig(tmp_path, port), "namespace": "ns"}
             connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
             monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)
@@ -101,7 +83,7 @@ def test_the_page_of_a_deferred_task_keeps_the_status_that_its_trigger_reported(
     write_dag: WriteDag, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = SlowCluster(silent=False)
-    with cluster.running() as port:
+    with serving(cluster.server) as port:
         extra = {"kube_config_path": kubeconfig(tmp_path, port), "namespace": "ns"}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
         monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)

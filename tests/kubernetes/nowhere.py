@@ -14,11 +14,11 @@ from stepset.backends.kubernetes.backend import KubernetesBackend
 RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "run", "uid": "u"}}
 
 
-def kubeconfig(directory: Path, port: int, token: str = "") -> str:
+def kubeconfig(directory: Path, port: int, token: str = "", namespace: str = "default") -> str:
     """Writes a kubeconfig for a server on this machine; returns its path. Without a token it has no credentials."""
     config = {
         "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": namespace}}],
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": "c", "user": {"token": token} if token else {}}],
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Self
 
 
@@ -42,3 +44,21 @@ class Serving:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers one request of a connection."""
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def serving(server: Serving) -> Iterator[int]:
+    """Serves in a thread during the block; yields the port."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+        try:
+            yield server.port
+        finally:
+            asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

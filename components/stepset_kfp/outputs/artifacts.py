@@ -11,14 +11,17 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepset.run_status import RunStatus
-from stepset.spec.job import TrainingJob
 from stepset.spec.template import writable_mounts
 from stepset_kfp.backend import in_kfp_pod
 from stepset_kfp.outputs.contained_copy import OutsideError, contained_roots, copy_contained, is_contained
+
+if TYPE_CHECKING:
+    from stepset.spec.job import TrainingJob
 
 MODEL_KEYS = ("model", "checkpoint")
 """Keys in the result of rank 0. The first of these keys with a string contains the path or URI of the model."""
@@ -52,7 +55,36 @@ class MetricsArtifact(Protocol):
     def log_metric(self, metric: str, value: float) -> None: ...
 
 
-def write_model(model: Artifact, status: RunStatus, job: TrainingJob, work_dir: Path | None = None) -> str:
+@dataclass(frozen=True)
+class ModelSettings:
+    """The fields of a job that determine how a step stores the model.
+
+    Args:
+        framework: the kind of the framework.
+        checkpoint_dir: the field `checkpoint_dir`.
+        storage: the path, the claim and the sub-path of each entry of the field `storage`.
+        directories: the directories in which the training can write files that a step on a cluster can read.
+    """
+
+    framework: str
+    checkpoint_dir: str | None
+    storage: tuple[Mapping[str, Any], ...]
+    directories: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> ModelSettings:
+        storage = [{"path": str(each.path), "claim": each.claim, "sub_path": each.sub_path} for each in job.storage]
+        declared = (job.checkpoint_dir, *(each["path"] for each in storage), *writable_mounts(job.pod_template))
+        directories = tuple(os.path.normpath(each) for each in declared if each)
+        return cls(job.framework.kind, job.checkpoint_dir, tuple(storage), directories)
+
+    @property
+    def declared(self) -> list[Path]:
+        """The directories as paths."""
+        return [Path(each) for each in self.directories]
+
+
+def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, work_dir: Path | None = None) -> str:
     """Writes the model of a run that succeeded, and returns a message for the log.
 
     If KFP cannot store the model, the function writes the location of the model to the metadata of the artifact and to
@@ -61,12 +93,17 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob, work_dir: 
     Args:
         model: the output artifact of the step.
         status: the status of the run.
-        job: the job.
+        settings: how the step stores the model.
         work_dir: the working directory of the ranks of a local run. If it is None, or if the run was on a cluster, the
             function does not copy a model with a relative path.
     """
     model.metadata.update(
-        {"run": status.name, "framework": job.framework.kind, "world_size": status.world_size or 0, "job": job.name}
+        {
+            "run": status.name,
+            "framework": settings.framework,
+            "world_size": status.world_size or 0,
+            "job": status.job,
+        }
     )
     named = _named_model(status.result)
     if named and "://" in named and not named.startswith("/"):
@@ -74,14 +111,14 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob, work_dir: 
         if _URI.fullmatch(named) and is_accepted(named, model.uri):
             model.uri = named
             return f"model: {named}"
-        _write_placeholder(model, status, job, named)
+        _write_placeholder(model, status, settings, named)
         return f"model: KFP cannot use {named} as an artifact's URI; the artifact records it as metadata 'uri'"
-    problem = _copy_model(model, status, job, named, work_dir) if named is not None else ""
+    problem = _copy_model(model, status, settings, named, work_dir) if named is not None else ""
     if named is not None and not problem:
         model.metadata["source"] = named
-        return f"model: a copy of {named}{_cluster_note(status, job, named)}"
-    _write_placeholder(model, status, job, named)
-    if (where := named or job.checkpoint_dir) is not None:
+        return f"model: a copy of {named}{_cluster_note(status, settings, named)}"
+    _write_placeholder(model, status, settings, named)
+    if (where := named or settings.checkpoint_dir) is not None:
         model.metadata["source"] = where
     if named is None:
         records = f"; the artifact records only the location of checkpoint_dir, {where}" if where is not None else ""
@@ -90,7 +127,7 @@ def write_model(model: Artifact, status: RunStatus, job: TrainingJob, work_dir: 
     return f"model: {problem}; the artifact records only its location"
 
 
-def _copy_model(model: Artifact, status: RunStatus, job: TrainingJob, named: str, work_dir: Path | None) -> str:
+def _copy_model(model: Artifact, status: RunStatus, settings: ModelSettings, named: str, work_dir: Path | None) -> str:
     """Copies the model at the path `named` to the artifact. Returns "" or why the model was not copied."""
     path = Path(work_dir or "", named)
     if not named.startswith("/") and (status.backend != "local" or work_dir is None or not _exists(path)):
@@ -98,21 +135,21 @@ def _copy_model(model: Artifact, status: RunStatus, job: TrainingJob, named: str
     if not _exists(path):
         return f"no such file: {named}" if status.backend == "local" else f"{named} is not mounted in this step"
     try:
-        copy_contained(path, Path(model.path), _roots(status, job))
+        copy_contained(path, Path(model.path), _roots(status, settings))
     except OSError as error:
         places = " (storage, checkpoint_dir or a writable mount)" if isinstance(error, OutsideError) else ""
         return f"{named} {error.strerror or error}{places}"
     return ""
 
 
-def _cluster_note(status: RunStatus, job: TrainingJob, named: str) -> str:
+def _cluster_note(status: RunStatus, settings: ModelSettings, named: str) -> str:
     """Returns a note if a run on a cluster would not store the model of this local run. Otherwise returns ""."""
     if status.backend != "local" or in_kfp_pod(os.environ):
         return ""
     note = "; on a cluster, the artifact would record only the location, because"
     if not named.startswith("/"):
         return f"{note} {named} is {_RELATIVE}"
-    if is_contained(Path(named).resolve(), [each.resolve() for each in _declared(job)]):
+    if is_contained(Path(named).resolve(), [each.resolve() for each in settings.declared]):
         return ""
     return (
         f"{note} the job declares no directory that contains the model; set checkpoint_dir to its directory, or use"
@@ -156,12 +193,12 @@ def leaves_its_store(uri: str) -> bool:
     return ".." in uri.split("/")
 
 
-def _write_placeholder(model: Artifact, status: RunStatus, job: TrainingJob, named: str | None) -> None:
+def _write_placeholder(model: Artifact, status: RunStatus, settings: ModelSettings, named: str | None) -> None:
     """Writes a file with the location of a model.
 
     If the file cannot be written, the error is ignored, because KFP's launcher accepts an artifact without content.
     """
-    note = {"run": status.name, "model": named, "checkpoint_dir": job.checkpoint_dir, "storage": _storage(job)}
+    note = {"run": status.name, "model": named, "checkpoint_dir": settings.checkpoint_dir, "storage": settings.storage}
     with suppress(OSError):
         Path(model.path).parent.mkdir(parents=True, exist_ok=True)
         Path(model.path).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
@@ -235,7 +272,7 @@ def write_text(path: str, text: str) -> None:
     Path(path).write_text(_writable(text), encoding="utf-8")
 
 
-def _roots(status: RunStatus, job: TrainingJob) -> list[Path]:
+def _roots(status: RunStatus, settings: ModelSettings) -> list[Path]:
     """Returns the directories from which a model may be copied.
 
     For a local run, the function returns `/`, because the model may be in any directory. For a run on a cluster, it
@@ -244,13 +281,7 @@ def _roots(status: RunStatus, job: TrainingJob) -> list[Path]:
     """
     if status.backend == "local":
         return [Path("/")]
-    return contained_roots(_declared(job))
-
-
-def _declared(job: TrainingJob) -> list[Path]:
-    """Returns the directories of a job in which the training can write files that a step on a cluster can read."""
-    declared = (job.checkpoint_dir, *(mount.path for mount in job.storage), *writable_mounts(job.pod_template))
-    return [Path(os.path.normpath(each)) for each in declared if each]
+    return contained_roots(settings.declared)
 
 
 def _exists(path: Path) -> bool:
@@ -265,7 +296,3 @@ def _named_model(result: Any) -> str | None:
         return None
     found = next((result[key] for key in MODEL_KEYS if isinstance(result.get(key), str) and result[key]), None)
     return found if found is None else _writable(found)
-
-
-def _storage(job: TrainingJob) -> list[dict[str, Any]]:
-    return [{"path": str(each.path), "claim": each.claim, "sub_path": each.sub_path} for each in job.storage]

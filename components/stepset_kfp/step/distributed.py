@@ -19,13 +19,13 @@ from stepset.defaults import STARTUP_TIMEOUT
 from stepset.errors import StepsetError
 from stepset.run_status import Phase
 from stepset.watch.present.failure_report import failure_text
-from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.encoding import ENCODED_ARGUMENTS, INPUT_FLAG, decode
 from stepset_kfp.job_inputs import YAML_FIELDS
 from stepset_kfp.ranks.exchange import exchange_for
 from stepset_kfp.step.executor_input import check_executor_input
+from stepset_kfp.step.step_job import StepInputs, StepJob, read
 from stepset_kfp.step.step_log import StepLog
-from stepset_kfp.step.train import fail, read, run
+from stepset_kfp.step.train import fail, run
 from stepset_kfp.task_config import TASK_CONFIG
 
 _DEFAULTS = {
@@ -59,17 +59,19 @@ def _run(settings: Mapping[str, Any], command: list[str], position: int, executo
     values |= {name: decode(value, values) for name, value in encoded.items()}
     options = {**_DEFAULTS, **_LIMITS, **settings}
     exchange = exchange_for(options, task, executor_input)
-    payload = {
-        "command": [*command[:position], {"executor_input": True}, *command[position + 1 :]],
-        "executor_input": exchange.stage_inputs(executor_input),
-    }
-    given = {**options, "function": program(payload), "task_config": task, "job": {}}
+    given = {**options, "task_config": task, "job": {}}
     for field in YAML_FIELDS:
         if field in given and not isinstance(given[field], str):
             given[field] = json.dumps(given[field])
-    inputs = read(given, Path())
-    log = StepLog(ranks_to_log(options["log_ranks"]))
-    status = run(inputs, given, log)
+
+    def read_inputs() -> StepInputs:
+        payload = {
+            "command": [*command[:position], {"executor_input": True}, *command[position + 1 :]],
+            "executor_input": exchange.stage_inputs(executor_input),
+        }
+        return read({**given, "function": program(payload)}, Path())
+
+    status = run(StepJob(read_inputs), given, StepLog()).status
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     exchange.fetch_outputs(executor_input)

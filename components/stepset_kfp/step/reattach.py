@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from stepset.backends.base import RunRequest
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.backend import KubernetesBackend
+from stepset.backends.kubernetes.find import newest
 from stepset.errors import InfrastructureError
 from stepset.run_status import Phase
 from stepset.targets.gang import QUEUE_LABEL
-from stepset.targets.metadata import OWNER_HASH
-from stepset_kfp.step.starts import RESUMES, Starts, starts_of, with_earlier_starts
+from stepset.targets.metadata import SUBMISSION, VERDICT
+from stepset_kfp.step.create import Manifest, RunCreator
+from stepset_kfp.step.starts import RESUMES, Starts, starts_of
 from stepset_kfp.step.step_log import log_lines
 
 DELETION_TIMEOUT = 180.0
@@ -28,43 +27,54 @@ DELETION_TIMEOUT = 180.0
 A new run with the same name can be created only after the earlier run has been deleted."""
 _POLL_SECONDS = 0.5
 
-Manifest = Mapping[str, Any]
 
+def reattach(connection: Connection, creator: RunCreator) -> tuple[Manifest, tuple[str, ...]]:
+    """Finds, resumes or creates the run of a step. Returns the workload of the run, and notes for the log.
 
-def reattach(
-    backend: KubernetesBackend, connection: Connection, request: RunRequest
-) -> tuple[Manifest, tuple[str, ...]]:
-    """Finds, resumes or creates the run of a request. Returns the workload of the run, and notes for the log.
+    The function reads the job only if it creates a run, or completes the creation of a run. It reads the job before it
+    deletes an earlier run.
 
-    The request must have a name. The owner of the request is the hash of the step's identity, or empty.
-
-    Raises BadInputError if the existing run has another owner or another job. Raises InfrastructureError if an earlier
-    run is not deleted in time, or if the server cannot be reached.
+    Raises the errors of `RunCreator.make`. Raises InfrastructureError if an earlier run is not deleted in time.
     """
-    assert request.name is not None
-    existing = backend.workload(request.name)
-    if existing is None or (existing["metadata"].get("labels") or {}).get(OWNER_HASH) != request.owner:
-        return _create_or_adopt(backend, request)
-    status = backend.read(existing)
-    starts = starts_of(existing, status.attempt)
-    request = with_earlier_starts(request, starts.earlier)
-    if existing["metadata"].get("deletionTimestamp"):
-        log_lines(f"stepset: run {status.name} of an earlier try is being deleted; waiting for its deletion")
-    elif status.phase in (Phase.FAILED, Phase.LOST):
-        log_lines(f"stepset: run {status.name} of an earlier try ended as {status.phase.value}; it is recreated")
-        backend.end(existing)
-    elif status.phase is Phase.SUCCEEDED or not _suspended(existing):
-        log_lines(f"stepset: run {status.name} exists already ({status.phase.value}); reattaching to it")
-        return _create_or_adopt(backend, request)
-    elif existing["kind"] == "JobSet":
-        existing, _ = _create_or_adopt(backend, request)  # raises BadInputError if the run has another job
+    backend = KubernetesBackend(connection, namespace=creator.namespace, interface="kfp")
+    if (existing := _existing(backend, creator)) is None:
+        return creator.make(creator.request())
+    status, metadata = backend.read(existing), existing["metadata"]
+    starts, notes = starts_of(existing, status.attempt), tuple[str, ...]()
+    earlier, deleting = f"run {status.name} of an earlier try", metadata.get("deletionTimestamp")
+    # The follower of a run stores a verdict. A failed run without a verdict has failed while no step followed it, so
+    # this step reports the failure, and the next try recreates the run.
+    failed = status.phase in (Phase.FAILED, Phase.LOST) and VERDICT in (metadata.get("annotations") or {})
+    suspended = not status.phase.final and _suspended(existing)
+    if deleting or failed or (suspended and existing["kind"] != "JobSet"):
+        request = creator.request(starts.total)  # before the run is deleted, because the job may be unreadable
+        if deleting:
+            log_lines(f"stepset: {earlier} is being deleted; waiting for its deletion")
+        else:
+            how = f"ended as {status.phase.value}" if failed else "was suspended when its step was terminated"
+            log_lines(f"stepset: {earlier} {how}; it is recreated")
+            backend.end(existing)
+        _wait_until_deleted(backend, existing)
+        return creator.make(request)
+    if SUBMISSION in (metadata.get("labels") or {}):
+        existing, notes = creator.make(creator.request(starts.earlier))
+    if suspended:
         log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is resumed")
-        return resume(connection, existing, starts), ()
-    else:
-        log_lines(f"stepset: run {status.name} was suspended when an earlier try was terminated; it is recreated")
-        backend.end(existing)
-    _wait_until_deleted(backend, existing)
-    return _create_or_adopt(backend, with_earlier_starts(request, starts.total))
+        return resume(connection, existing, starts), notes
+    log_lines(f"stepset: run {status.name} exists already ({status.phase.value}); reattaching to it")
+    return existing, notes
+
+
+def _existing(backend: KubernetesBackend, creator: RunCreator) -> Manifest | None:
+    """Returns the workload of the step's run. Returns None if there is none."""
+    try:
+        found = backend.owned(creator.owner)
+    except InfrastructureError:
+        creator.report_missing_permissions()
+        raise
+    # A run that is being deleted may have another name than its successor, because the name contains the job's name.
+    kept = [each for each in found if not each["metadata"].get("deletionTimestamp")]
+    return newest(kept or found) if found else None
 
 
 def resume(connection: Connection, jobset: Manifest, starts: Starts) -> Manifest:
@@ -88,11 +98,6 @@ def resume(connection: Connection, jobset: Manifest, starts: Starts) -> Manifest
         reason = str(reply.body.get("message", reply.status)).rstrip(".")
         raise InfrastructureError(f"run {metadata['name']} cannot be resumed: {reason}")
     return reply.body
-
-
-def _create_or_adopt(backend: KubernetesBackend, request: RunRequest) -> tuple[Manifest, tuple[str, ...]]:
-    submission, notes = backend.make(request)
-    return submission.workload, notes
 
 
 def _suspended(workload: Manifest) -> bool:

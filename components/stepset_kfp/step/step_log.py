@@ -17,21 +17,22 @@ from stepset_kfp.outputs.history import ReportHistory
 class StepLog:
     """A `RunListener` that writes to the log of the step.
 
-    `ranks` contains the ranks whose lines are logged. If `ranks` is None, the lines of all ranks are logged. Lines that
-    belong to no rank are logged unless `ranks` is empty.
+    Attributes:
+        ranks: the ranks whose lines are logged. If it is None, the lines of all ranks are logged. Lines that belong to
+            no rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:
         self.history = ReportHistory()
-        self._ranks = ranks
+        self.ranks = ranks
         self._presenter = Presenter()
 
     def on_line(self, line: LogLine) -> None:
-        if is_shown(line.source, self._ranks) and self._presenter.shows(line):
+        if is_shown(line.source, self.ranks) and self._presenter.shows(line):
             _write_line(line)
 
     def on_open_line(self, line: OpenLine) -> None:
-        if is_shown(line.source, self._ranks) and self._presenter.shows_open(line, time.monotonic()):
+        if is_shown(line.source, self.ranks) and self._presenter.shows_open(line, time.monotonic()):
             _write_line(line)
 
     def on_status(self, status: RunStatus) -> None:

@@ -165,12 +165,12 @@ def test_the_step_waits_for_a_missing_secret(steps: Steps) -> None:
     assert steps.wait(pod) == 0, steps.log(pod)
 
 
-def test_another_job_under_the_steps_name_is_an_error(steps: Steps) -> None:
+def test_a_step_whose_job_has_changed_follows_the_run_that_exists(steps: Steps) -> None:
     home = steps.shared / "checkpoints"
     first = steps.start(WAITS, checkpoint_dir=str(home), on_interrupt="leave")
     steps.wait_for_line(first, "begins from nothing")
-    other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"})
-    assert steps.wait(other) == 2
-    assert "the same caller created it for another job" in steps.log(other)
+    other = steps.start(WAITS, checkpoint_dir=str(home), env={"LR": "0.1"}, name="other", num_nodes=3)
+    steps.wait_for_line(other, "reattaching to it")
     (home / "go").touch()
-    assert steps.wait(first) == 0, "the first run is not affected"
+    assert (steps.wait(first), steps.wait(other)) == (0, 0), steps.log(other)
+    assert len(steps.jobsets()) == 1

@@ -26,7 +26,7 @@ from stepset_kfp.authoring.s3 import sign
 from stepset_kfp.encoding import with_decoded_inputs
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.packing import script_archive
-from stepset_kfp.step.train import read
+from stepset_kfp.step.step_job import read
 from stepset_kfp.training.distributed_train.component import distributed_train as component
 from tests.kfp.backend_rules import arrived
 from tests.kfp.pipelines import run_pipeline

@@ -28,14 +28,15 @@ STEP = """
 import threading
 from pathlib import Path
 from stepset.spec import parse_job
-from stepset_kfp.step.train import StepInputs, run
+from stepset_kfp.step.step_job import StepInputs, StepJob
 from stepset_kfp.step.step_log import StepLog
+from stepset_kfp.step.train import run
 
 job = parse_job({"name": "job", "framework": {"kind": "torch", "launcher": "none"}, "script": "train.py",
                  "num_nodes": 2, "procs_per_node": 2})
 threads = threading.enumerate()
 try:
-    run(StepInputs(job, Path.cwd(), "local"), {}, StepLog())
+    run(StepJob(lambda: StepInputs(job, Path.cwd())), {"backend": "local", "log_ranks": "all"}, StepLog())
 finally:
     print("threads left:", [t.name for t in threading.enumerate() if t not in threads], flush=True)
 """

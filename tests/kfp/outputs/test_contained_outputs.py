@@ -15,7 +15,7 @@ from stepset.errors import InfrastructureError
 from stepset.run_status import Phase, RunStatus
 from stepset.spec import parse_job
 from stepset_kfp.outputs import contained_copy
-from stepset_kfp.outputs.artifacts import write_model
+from stepset_kfp.outputs.artifacts import ModelSettings, write_model
 from stepset_kfp.outputs.contained_copy import OutsideError, copy_contained, open_contained
 from stepset_kfp.ranks.exchange import SharedDirectory
 from stepset_kfp.ranks.main import main
@@ -36,7 +36,7 @@ def written(declared: Path, named: str, backend: str = "kubernetes") -> tuple[st
     job = parse_job({"module": "train", "framework": "plain", "checkpoint_dir": str(declared)})
     model = dsl.Model(name="model", uri=str(declared.parent / "out" / "model"))
     status = RunStatus("run", "job", backend, Phase.SUCCEEDED, result={"model": named})
-    return write_model(model, status, job), model
+    return write_model(model, status, ModelSettings.of(job)), model
 
 
 def attacks(declared: Path) -> dict[str, str]:
@@ -90,7 +90,7 @@ def test_a_volume_of_pod_template_to_which_ranks_write_may_contain_the_model(
     job = parse_job({"module": "train", "framework": "plain", "pod_template": template})
     model = dsl.Model(name="model", uri=str(declared.parent / "out" / "model"))
     status = RunStatus("run", "job", "kubernetes", Phase.SUCCEEDED, result={"model": str(declared / "model.pt")})
-    write_model(model, status, job)
+    write_model(model, status, ModelSettings.of(job))
     assert (Path(model.path).read_text() == "weights") is copied
 
 
@@ -120,7 +120,8 @@ def test_a_checkpoint_directory_that_the_training_has_replaced_by_a_link_leads_n
     fields = {"module": "train", "framework": "plain", "storage": storage, "checkpoint_dir": str(mount / "checkpoints")}
     model = dsl.Model(name="model", uri=str(tmp_path / "out" / "model"))
     named = {"model": str(tmp_path / "secret")}
-    write_model(model, RunStatus("run", "job", "kubernetes", Phase.SUCCEEDED, result=named), parse_job(fields))
+    status = RunStatus("run", "job", "kubernetes", Phase.SUCCEEDED, result=named)
+    write_model(model, status, ModelSettings.of(parse_job(fields)))
     assert json.loads(Path(model.path).read_text())["model"] == named["model"]
 
 

@@ -18,7 +18,7 @@ from kfp.dsl.types import artifact_types
 from stepset.run_status import Phase, RunStatus
 from stepset.spec import parse_job
 from stepset_kfp import distributed_train
-from stepset_kfp.outputs.artifacts import write_metrics, write_model
+from stepset_kfp.outputs.artifacts import ModelSettings, write_metrics, write_model
 from stepset_kfp.packing import as_text, script_archive
 from stepset_kfp.step.train import train
 from stepset_kfp.training.distributed_train.component import distributed_train as component
@@ -73,7 +73,7 @@ def model_of(named: str, own: str) -> tuple[str, dsl.Model]:
     """Returns the message and the artifact of a successful training whose result names a model."""
     status = RunStatus("run", "job", "kubernetes", Phase.SUCCEEDED, result={"model": named})
     model = dsl.Model(name="model", uri=own)
-    return write_model(model, status, parse_job({"module": "train", "framework": "plain"})), model
+    return write_model(model, status, ModelSettings.of(parse_job({"module": "train", "framework": "plain"}))), model
 
 
 def test_a_model_that_cannot_be_copied_becomes_a_placeholder(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_copied_becomes_a_placeholder(tmp_path: Path) -> 
     status = RunStatus("run", "job", "local", Phase.SUCCEEDED, result={"model": str(saved)})
     model = dsl.Model(name="model", uri=str(tmp_path / "out" / "model"))
     with files_of_at_most(100_000):
-        message = write_model(model, status, parse_job({"module": "train", "framework": "plain"}))
+        message = write_model(model, status, ModelSettings.of(parse_job({"module": "train", "framework": "plain"})))
     assert re.fullmatch(r"model: .*model.pt File too large; the artifact records only its location", message)
     assert json.loads(Path(model.path).read_text())["model"] == str(saved)
     assert model.metadata["source"] == str(saved)
@@ -92,7 +92,7 @@ def test_a_result_without_a_model_names_the_checkpoint_directory(tmp_path: Path)
     status = RunStatus("run", "job", "local", Phase.SUCCEEDED, result={"loss": 0.5})
     job = parse_job({"module": "train", "framework": "plain", "checkpoint_dir": str(tmp_path)})
     model = dsl.Model(name="model", uri=str(tmp_path / "out" / "model"))
-    message = write_model(model, status, job)
+    message = write_model(model, status, ModelSettings.of(job))
     assert message.startswith("model: the result contains none; the artifact records only the location of checkpoint_")
     assert f"{tmp_path}; write {{'model': path or URI}} to STEPSET_RESULT_FILE in rank 0" in message
     assert model.metadata["source"] == json.loads(Path(model.path).read_text())["checkpoint_dir"] == str(tmp_path)
@@ -103,7 +103,7 @@ def local_model(tmp_path: Path, named: str, checkpoint_dir: Path | None = None) 
     status = RunStatus("run", "job", "local", Phase.SUCCEEDED, result={"model": named})
     directory = {} if checkpoint_dir is None else {"checkpoint_dir": str(checkpoint_dir)}
     job = parse_job({"module": "train", "framework": "plain", **directory})
-    return write_model(dsl.Model(name="model", uri=str(tmp_path / "out" / "model")), status, job)
+    return write_model(dsl.Model(name="model", uri=str(tmp_path / "out" / "model")), status, ModelSettings.of(job))
 
 
 def test_a_local_step_reports_a_model_that_a_cluster_would_not_copy(tmp_path: Path) -> None:
