@@ -143,7 +143,7 @@ GROUPS = (
     Group(
         "airflow",
         "Airflow",
-        "airflow and not cluster and not smoke",
+        "airflow and not cluster and not smoke and not frameworks",
         tier="gate",
         paths="tests/airflow tests/first_hour/test_dag_author.py tests/reported",
         workers=3,
@@ -213,7 +213,9 @@ GROUPS = (
         "frameworks",
         "A real training with each framework",
         "frameworks and not cluster and not smoke",
-        paths="tests/first_hour tests/frameworks tests/local tests/reported tests/security tests/training",
+        paths="tests/airflow/test_digits_retrain.py tests/airflow/test_examples.py"
+        " tests/airflow/test_manifest_recipe.py tests/airflow/test_warm_start.py tests/first_hour tests/frameworks"
+        " tests/local tests/reported tests/security tests/training",
         workers=3,
     ),
     Group(

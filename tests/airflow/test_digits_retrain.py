@@ -9,7 +9,7 @@ import pytest
 
 from tests.airflow.harness import EXAMPLES, DagRun, asset_event_extras, asset_state, run_to_end
 
-pytestmark = [pytest.mark.airflow, pytest.mark.local]
+pytestmark = [pytest.mark.airflow, pytest.mark.local, pytest.mark.frameworks]
 
 TASKS = ("prepare", "train", "evaluate", "promote")
 

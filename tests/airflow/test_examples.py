@@ -11,7 +11,7 @@ import pytest
 from tests.airflow.conftest import RunDag
 from tests.airflow.harness import EXAMPLES
 
-pytestmark = [pytest.mark.airflow, pytest.mark.local]
+pytestmark = [pytest.mark.airflow, pytest.mark.local, pytest.mark.frameworks]
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import yaml
 
 from tests.airflow.harness import HOME
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.frameworks]
 
 PAGE = Path(__file__).parents[2] / "docs" / "airflow.md"
 DAG = """

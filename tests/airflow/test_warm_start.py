@@ -134,6 +134,7 @@ def test_a_mapped_task_must_name_the_asset_as_an_inlet(write_dag: WriteDag, run_
     assert second.xcom("train[0]", map_indexes=0)["started_with"] == "/models/mapped"
 
 
+@pytest.mark.frameworks
 def test_the_second_run_of_the_example_starts_with_the_first_one_s_weights_and_its_event_contains_the_model(
     run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
