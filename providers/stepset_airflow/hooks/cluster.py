@@ -107,6 +107,8 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
     from kubernetes import client, config
 
     from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
+    from stepset.backends.kubernetes.api.kubeconfig import plugin_failed
+    from stepset.backends.kubernetes.api.plugins import limit_plugins, logged_errors
     from stepset.errors import BadInputError
 
     # The client's global configuration is not changed, because a triggerer may connect to several clusters.
@@ -131,9 +133,15 @@ def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> Cli
                 if access.in_cluster:
                     raise BadInputError(_not_in_a_pod(str(error).rstrip("."))) from error
                 raise
-        api = hook.get_conn()
+        else:
+            _check_kubeconfig(access, known, default=False)
+        limit_plugins()
+        with logged_errors() as errors:
+            api = hook.get_conn()
+        if errors and not api.configuration.api_key and not api.configuration.cert_file:
+            raise plugin_failed(str(api.configuration.host), errors[-1])
         if not hook.is_in_cluster:
-            _check_impersonation(access, known)
+            _check_kubeconfig(access, known, default=True)
         namespace = access.namespace or hook.get_namespace()
     except AirflowNotFoundException:
         raise BadInputError(_missing(str(access.kubernetes_conn_id))) from None
@@ -201,26 +209,36 @@ def _extra(extras: Mapping[str, Any], name: str) -> Any:
     return extras.get(name, extras.get(f"extra__kubernetes__{name}")) or None
 
 
-def _check_impersonation(access: ClusterAccess, extras: Mapping[str, Any]) -> None:
-    """Raises BadInputError if the kubeconfig impersonates a user.
+def _check_kubeconfig(access: ClusterAccess, extras: Mapping[str, Any], *, default: bool) -> None:
+    """Raises BadInputError if a kubeconfig, or a file that it names, is not valid, or if it impersonates a user.
 
-    Without this check, the client would ignore the impersonation, and would send requests as the user of the
-    credentials.
+    The client would ignore the impersonation, and would send requests as the user of the credentials. If the connection
+    states no kubeconfig, checks the kubeconfig of the machine only if `default` is true.
     """
     import yaml
     from kubernetes.config import kube_config
 
-    from stepset.backends.kubernetes.api.kubeconfig import check_impersonation, read_kubeconfig
+    from stepset.backends.kubernetes.api.kubeconfig import check_files, check_impersonation, read_kubeconfig
+    from stepset.spec.yamlfile import check_limits
 
     def given(parameter: str | None, name: str) -> Any:
         return _extra(extras, name) if parameter is None else parameter
 
     path, text = given(access.config_file, "kube_config_path"), _extra(extras, "kube_config")
     if path is None and text is not None:
-        contents = {
-            f"of connection {access.kubernetes_conn_id!r}": yaml.safe_load(text) if isinstance(text, str) else text
-        }
-    else:
+        if isinstance(text, str):
+            try:
+                check_limits(text)
+                text = yaml.safe_load(text)
+            except yaml.YAMLError:  # the message of the error may contain credentials
+                raise ValueError("kube_config is not readable as YAML") from None
+        contents = {f"of connection {access.kubernetes_conn_id!r}": text}
+    elif path is not None or default:
         files = map(os.path.expanduser, str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep))
         contents = {each: read_kubeconfig(each) for each in files if each and Path(each).exists()}
-    check_impersonation(contents, given(access.cluster_context, "cluster_context"))
+    else:
+        return
+    context = given(access.cluster_context, "cluster_context")
+    check_files(contents, context)
+    if contents:
+        check_impersonation(contents, context)

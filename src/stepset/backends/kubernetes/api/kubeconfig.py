@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from stepset.backends.kubernetes.api.plugins import limit_plugins, logged_errors
+from stepset.backends.kubernetes.api.replies import UnauthorizedError
 from stepset.backends.option_names import Interface, option
 from stepset.errors import BadInputError
+from stepset.regular_files import open_regular
 from stepset.spec.yamlfile import check_limits
 from stepset.unstructured import one_line
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MAX_KUBECONFIG, _MAX_CREDENTIAL = 16 << 20, 1 << 20
+"""The maximum number of bytes of a kubeconfig, and of a file with a certificate, a key or a token."""
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+_DATA = {"tokenFile": "token"}
+"""The fields that replace a file. For the other files, `-data` is appended to the name of the field."""
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -27,22 +36,78 @@ def load_into(configuration: Any, kubeconfig: str | None, context: str | None, i
 
     contents = _contents(kubeconfig, context, interface)
     if not contents:
-        config.load_incluster_config(client_configuration=configuration)
-        return (_SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip() or "default"
+        return _load_service_account(configuration)
     where = os.pathsep.join(contents)
+    limit_plugins()
     try:
-        config.load_kube_config(where, context, client_configuration=configuration)
+        check_files(contents, context)
+        with logged_errors() as errors:
+            config.load_kube_config(where, context, client_configuration=configuration)
+        if errors and not configuration.api_key and not configuration.cert_file:
+            raise plugin_failed(str(configuration.host), errors[-1])
         contexts, current = config.list_kube_config_contexts(where)
         chosen = next((each for each in contexts if each["name"] == context), current)
         check_impersonation(contents, context)
         return str(chosen["context"].get("namespace") or "default")
     except config.ConfigException as error:
-        raise _unusable(where, context, str(error), interface) from error
-    except (AttributeError, KeyError, TypeError, ValueError):
+        # After " in ", the message may contain an entry of the file with its credentials.
+        reason = str(error).partition(" in ")[0] if "{" in str(error) else str(error)
+        raise _unusable(where, context, reason, interface) from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         # The file is YAML, but not a kubeconfig. The cause is omitted, because it may show the file's content.
         raise _unusable(where, context, "it is not a kubeconfig", interface) from None
     except OSError as error:  # a certificate file cannot be read
         raise BadInputError(f"kubeconfig {where}: {error.filename}: {error.strerror}; check the path") from error
+
+
+def _load_service_account(configuration: Any) -> str:
+    from kubernetes import config
+
+    for name in ("token", "ca.crt", "namespace"):
+        _check_file(f"service account: {name}", _SERVICE_ACCOUNT / name)
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+        return (_SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip() or "default"
+    except (config.ConfigException, OSError, ValueError) as error:
+        reason = one_line(str(error), 200).rstrip(".")
+        raise BadInputError(
+            f"service account of this pod: cannot be used: {reason}; check {_SERVICE_ACCOUNT}"
+        ) from error
+
+
+def plugin_failed(server: str, reason: str) -> UnauthorizedError:
+    """Returns the error for a credential plugin that provides no credentials."""
+    return UnauthorizedError(
+        f"server {server}: the credential plugin of the kubeconfig failed: {one_line(reason, 300)}; log in again, or"
+        " check the user of the kubeconfig's context"
+    )
+
+
+def check_files(contents: Mapping[str, Any], context: str | None) -> None:
+    """Raises BadInputError if a file that a context names is not a regular file, or is too large.
+
+    `check_impersonation` describes the arguments. The kubernetes package would wait for the writer of a pipe, and would
+    read a device without end.
+    """
+    current = [each["current-context"] for each in contents.values() if "current-context" in each]
+    _, of_context = _first(contents, "contexts", context or (current[-1] if current else None))
+    chosen = of_context.get("context") or {}
+    for kind, section in (("cluster", "clusters"), ("user", "users")):
+        file, found = _first(contents, section, chosen.get(kind))
+        entry = found.get(kind) or {}
+        for field in _FILES:
+            if entry.get(field) and not entry.get(_DATA.get(field, f"{field}-data")):
+                _check_file(f"kubeconfig {file}: {field}", Path(file).expanduser().parent / entry[field])
+
+
+def _check_file(where: str, path: Path) -> None:
+    try:
+        with open_regular(path, follow_links=True) as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise BadInputError(f"{where}: {path}: {error.strerror}; check the path and its permissions") from error
+    if size > _MAX_CREDENTIAL:
+        raise BadInputError(f"{where}: {path}: has more than {_MAX_CREDENTIAL} bytes; check the path")
 
 
 def _unusable(where: str, context: str | None, reason: str, interface: Interface) -> BadInputError:
@@ -138,7 +203,11 @@ def read_kubeconfig(file: str) -> Any:
     error never shows the file's content. The kubernetes package later reads the same file without limits.
     """
     try:
-        text = Path(file).read_text("utf-8")
+        with BufferedReader(open_regular(Path(file), follow_links=True)) as opened:
+            data = opened.read(_MAX_KUBECONFIG + 1)
+        if len(data) > _MAX_KUBECONFIG:
+            raise BadInputError(f"kubeconfig {file}: has more than {_MAX_KUBECONFIG} bytes; check the path")
+        text = data.decode("utf-8")
         check_limits(text)
         return yaml.safe_load(text)
     except FileNotFoundError as error:
