@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from stepset.errors import BadInputError
 from stepset.sources.code_files import find_code_files
 
-NAMES = ("a", "b", "ab", "a.py", "b.bin", "[a]", "a b", "é")
-SEGMENTS = st.sampled_from([*NAMES, "*", "?", "**", "*.py", "a*", "[ab]", "[!a]*", r"\*", r"\[a\]", "a\\ b", "a/b"])
+NAMES = ("a", "b", "ab", "abab", "ba]b", "a.py", "b.bin", "[a]", "a b", "é")
+STARS = ("*a*b*", "*a*ab", "a**b**b", "*b*[]x]*b", "*?*?*?b", "*[!b]*[!a]*b*", "*a*b/*b*b")
+SEGMENTS = st.sampled_from(
+    [*NAMES, *STARS, "*", "?", "**", "*.py", "a*", "[ab]", "[!a]*", r"\*", r"\[a\]", "a\\ b", "a/b"]
+)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -59,10 +59,10 @@ _LIMIT = 1024 * 1024
 _MAX_PATTERNS = 2000
 _MAX_LENGTH = 4096
 """The maximum length of a pattern in bytes. This is the maximum length of a path on Linux (PATH_MAX)."""
-_MAX_STARS = 3
 _MAX_DOUBLE_STARS = 2
-_STARS = re.compile(r"(?<!\\)\*+(?=[^*])")
-"""Matches one or more `*` that another character follows. Only these make the matching of a pattern slow."""
+_STAR = r"\[\^/\]\*"
+_BETWEEN_STARS = re.compile(rf"{_STAR}((?:(?!{_STAR})(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[^][/\\()]))+)(?={_STAR})")
+"""In the regular expression of a pattern: a `*`, and the characters between two `*` of the same name."""
 _END = "\0"
 """A suffix that is added to every pattern and to every path. File names cannot contain this character.
 
@@ -179,19 +179,13 @@ def _patterns(text: str, folder: str) -> Iterator[tuple[str, bool]]:
             continue
         anchored = "/" in path
         parts = path.removeprefix("/").split("/")
-        _check_stars(parts)
+        if sum(part == "**" for part in parts[:-1]) > _MAX_DOUBLE_STARS:  # matching could take minutes
+            problem = f"too many wildcards (at most {_MAX_DOUBLE_STARS} `**` before the last name)"
+            raise ValueError(f"{shortened(path)}: {problem}")
         if parts[-1] == "**":
             parts[-1:] = ["*"] if len(parts) == 1 and not anchored else ["**", "*"]
         below = "/".join(parts if anchored else ["**", *parts])
         yield f"{'!' if rule != body else ''}{place}{below}{_END}", path != body
-
-
-def _check_stars(parts: Sequence[str]) -> None:
-    """Raises ValueError if a pattern has so many `*` that matching the pattern could take minutes."""
-    stars = max(len(_STARS.findall(part)) for part in parts)
-    if stars > _MAX_STARS or sum(part == "**" for part in parts[:-1]) > _MAX_DOUBLE_STARS:
-        limits = f"at most {_MAX_STARS} `*` before the end of a name, and {_MAX_DOUBLE_STARS} `**` before the last name"
-        raise ValueError(f"{shortened('/'.join(parts))}: too many wildcards ({limits})")
 
 
 @lru_cache(maxsize=2 * _MAX_PATTERNS)  # the rules of all folders share patterns
@@ -200,7 +194,13 @@ def _compiled_pattern(pattern: str) -> GitIgnoreSpecPattern:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the module re warns about sets such as [[a]
-        return GitIgnoreSpec.from_lines([pattern]).patterns[0]
+        compiled = GitIgnoreSpec.from_lines([pattern]).patterns[0]
+        if compiled.regex is not None:
+            # The characters between two `*` are searched only at their first place, because each later place leaves
+            # less of the name for the rest of the pattern. Therefore a match needs no backtracking.
+            single = re.sub(f"(?:{_STAR})+", "[^/]*", compiled.regex.pattern)
+            compiled.regex = re.compile(_BETWEEN_STARS.sub(r"(?>[^/]*?\1)", single))
+        return compiled
 
 
 def _without_trailing_spaces(line: str) -> str:
