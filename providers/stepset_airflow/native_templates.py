@@ -33,8 +33,27 @@ _TEXTS = frozenset(
 """The fields of a job that are never lists or mappings."""
 
 
+def literal(value: Any) -> Any:
+    """Returns a value of `args`, `command` or `env` that reaches the process unchanged. This is the Jinja filter.
+
+    Kubernetes and local runs replace `$(NAME)` and `$$` in these fields. The texts in a list, a tuple or a mapping are
+    also escaped. Other values are not changed.
+
+    >>> literal("$(API_TOKEN)"), literal(["a$$b", 3])
+    ('$$(API_TOKEN)', ['a$$$$b', 3])
+    """
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {key: literal(each) for key, each in value.items()}
+    return [literal(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 class NativeTemplates(BaseOperator):
-    """An operator whose fields keep their texts if the DAG renders templates to Python objects."""
+    """An operator whose fields keep their texts if the DAG renders templates to Python objects.
+
+    Its templates can use the filter `literal`, unless the DAG defines a filter of this name.
+    """
 
     # MappedOperator.render_template_fields also calls this method (task SDK, definitions/mappedoperator.py).
     def _do_render_template_fields(
@@ -45,6 +64,7 @@ class NativeTemplates(BaseOperator):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
+        jinja_env.filters.setdefault("literal", literal)
         dag = self.get_dag()
         own = self.render_template_as_native_obj
         if parent is self and (own if own is not None else dag is not None and dag.render_template_as_native_obj):
