@@ -128,14 +128,14 @@ class Steps:
         words, values, kinds = self._training(inputs)
         return self._start((words, {**values, "task_config": task_config or {}}, kinds), node)
 
-    def start_other(self, component: Any, **inputs: Any) -> str:
-        """Starts a step of another component; returns its pod's name."""
+    def start_other(self, component: Any, *, node: str = "", **inputs: Any) -> str:
+        """Starts a step of another component; returns its pod's name. `node` is Argo's name of the step."""
 
         @dsl.pipeline(name="digits")
         def pipeline():
             component(**inputs)
 
-        return self._start(self._compiled(pipeline), step_node(component.name))
+        return self._start(self._compiled(pipeline), node or step_node(component.name))
 
     def start_program(self, text: str) -> str:
         """Starts a step that runs a Python program instead of a component; returns its pod's name."""

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import stepset
-from stepset.agent.diagnosis import find_error
+from stepset.agent.diagnosis import failure_of, find_error
+from stepset.agent.lines import Tail
 from stepset.errors import TrainingFailedError
 from stepset.run_status import Failure
 from stepset.watch.diagnose import Observation, diagnose
@@ -141,6 +142,95 @@ def test_an_exception_that_was_handled_and_logged_is_not_the_error(end: str) -> 
 )
 def test_the_exception_that_ended_the_process_is_the_error(program: str) -> None:
     assert error_of(program, "-X", "faulthandler") == "ValueError: bad"
+
+
+PRINTED = """
+import atexit, faulthandler, logging, os, signal, sys, threading, traceback
+def load():
+    try:
+        {}["optional"]
+    except KeyError:
+        traceback.print_exc()
+load()
+"""
+FIVE = "for n in range(5): print('shard', n)"
+TERMINATE = """print("terminate called after throwing an instance of 'E'\\n  what():  boom")"""
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ("print('epoch 2', flush=True); sys.exit(1)", ""),
+        ("print('step 3, loss 0.1', flush=True); os._exit(1)", ""),
+        (f"{FIVE}\nsys.exit('lr must be positive')", "lr must be positive"),
+        (f"{FIVE}\nprint('Error: no data in s3://a/b'); sys.exit(1)", "Error: no data in s3://a/b"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "Fatal Python error: Segmentation fault"),
+        (f"{TERMINATE}\nos.abort()", "what():  boom"),
+        ("print('epoch 2'); os.kill(os.getpid(), signal.SIGKILL)", ""),
+    ],
+)
+def test_an_exception_that_was_caught_and_printed_is_not_the_error_if_the_program_went_on(end: str, error: str) -> None:
+    assert error_of(f"{PRINTED}\n{end}", "-X", "faulthandler") == error
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"{PRINTED}\nprint('cleaning up')\nsys.exit(1)",
+        f"{PRINTED}\nos._exit(1)",
+        f"{PRINTED}\nos._exit(3)",
+    ],
+)
+def test_an_exception_that_was_printed_at_the_end_of_the_program_is_the_error(program: str) -> None:
+    assert error_of(program, "-X", "faulthandler") == "KeyError: 'optional'"
+
+
+BAR = "Epoch 1:   3%|3        | 3/100 [00:01<00:40, 2it/s]"
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("try:\n {}['a']\nexcept KeyError:\n raise ValueError('bad')", "ValueError: bad"),
+        ("try:\n {}['a']\nexcept KeyError as error:\n raise ValueError('bad') from error", "ValueError: bad"),
+        ("raise ExceptionGroup('bad', [KeyError('a')])", "ExceptionGroup: bad (1 sub-exception)"),
+        ("import atexit\nfor n in range(5): atexit.register(print, n)\nraise ValueError('bad')", "ValueError: bad"),
+        (f"import atexit\natexit.register(print, {BAR!r})\nraise ValueError('bad')", "ValueError: bad"),
+        (
+            "import atexit, os\ndef end():\n os.abort()\natexit.register(end)\nraise ValueError('bad')",
+            "ValueError: bad",
+        ),
+        (
+            "import threading\nt = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()\nraise SystemExit(1)",
+            "ZeroDivisionError: division by zero",
+        ),
+        (
+            "import subprocess, sys\nran = subprocess.run([sys.executable, '-c', 'raise ValueError(1)'])\n"
+            "raise SystemExit(ran.returncode)",
+            "ValueError: 1",
+        ),
+    ],
+)
+def test_the_variants_of_an_uncaught_exception_are_the_error(program: str, error: str) -> None:
+    assert error_of(program, "-X", "faulthandler") == error
+
+
+def test_the_stack_of_a_dump_is_not_the_error() -> None:
+    assert error_of("import faulthandler, sys; faulthandler.dump_traceback(); sys.exit(1)") == ""
+
+
+def test_the_error_and_the_last_lines_have_no_colours() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File \x1b[35m"t.py"\x1b[0m, line \x1b[35m1\x1b[0m, in \x1b[35m<module>\x1b[0m\n'
+        "    \x1b[31mf\x1b[0m\x1b[1;31m()\x1b[0m\n"
+        "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m\n"
+    )
+    tail = Tail()
+    tail.add(text.encode())
+    failure = failure_of(1 << 8, tail, {}, 0)
+    assert failure["error"] == "ValueError: bad"
+    assert failure["tail"][1] == '  File "t.py", line 1, in <module>'
 
 
 def test_of_a_launcher_the_last_traceback_is_the_error_whatever_follows() -> None:

@@ -214,25 +214,52 @@ _AT_EXIT = re.compile(
     r"|.{0,300}[Ww]arning:"
 )
 """Matches lines that a process may print between an uncaught exception and its exit."""
-_MANY = 20
+_MANY, _FEW = 20, 3
+_FRAME = re.compile(r'File "[^"]{0,999}", line \d{1,9},? in (\S{1,200})')
+_OUTERMOST = ("<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner")
+"""The functions with which a traceback begins if the interpreter, a thread or a process of Python has printed it."""
+_TRAINED = re.compile(r"(?!.{0,300}(?:\d%|it/s|s/it))\W{0,9}(?:epoch|step|iter|loss)", re.IGNORECASE)
+"""Matches a line that reports progress. A progress bar may be drawn once more after an uncaught exception."""
 
 
 def _after_handled(text: str, code: int) -> str:
     """Returns the output after the last traceback if the program has handled this exception, or else the whole output.
 
     Python exits with code 1 after an uncaught exception. A traceback before another exit code or a signal is the cause
-    only if the process then printed no more than at an exit. Before code 1, it is the cause unless the program logged
-    it as an error and went on, or printed many lines after it.
+    only if the process then printed no more than at an exit, and did not crash while the main program still ran. Before
+    code 1, a traceback is the cause unless one of these conditions holds:
+
+    - The program logged the traceback as an error and went on.
+    - The program then reported progress.
+    - The program then printed many lines. If the traceback does not begin in the module, the interpreter has not
+      printed it, but code that has caught the exception. Then a few lines are many.
     """
     lines = text.split("\n")
     found = list(_tracebacks(lines))
     if not found:
         return text
     head, end, _ = found[-1]
-    more = sum(bool(line.strip()) and not _AT_EXIT.match(line) for line in lines[end + 1 :])
-    logged = head > 0 and _LOGGED.search(lines[head - 1][:999])
-    handled = more > (0 if code != 1 or logged else _MANY)
+    below = [line for line in lines[end + 1 :] if line.strip()]
+    more = [line for line in below if not _AT_EXIT.match(line)]
+    if code != 1:
+        handled = bool(more) or _crashed_in_program(below)
+    elif head > 0 and _LOGGED.search(lines[head - 1][:999]):
+        handled = bool(more)
+    else:
+        first = next(filter(None, map(_FRAME.search, lines[head + 1 : end])), None)
+        caught = first is not None and first[1] not in _OUTERMOST
+        handled = any(map(_TRAINED.match, more)) or len(more) > (_FEW if caught else _MANY)
     return "\n".join(lines[end + 1 :]) if handled else text
+
+
+def _crashed_in_program(lines: Sequence[str]) -> bool:
+    """Returns whether faulthandler reports a crash at a time when the main program had not ended.
+
+    faulthandler prints the outermost frame of each thread last. While Python exits, no thread runs the module.
+    """
+    start = next((at for at, line in enumerate(lines) if line.startswith("Fatal Python error: ")), len(lines))
+    frames = (_FRAME.search(line) for line in lines[start:])
+    return any(frame is not None and frame[1] == "<module>" for frame in frames)
 
 
 def _crash(text: str) -> str:
@@ -250,5 +277,6 @@ def _exit_text(text: str) -> str:
     last = lines[-1].strip()
     other = (
         r"\W*$|.{0,300}\b(?:DEBUG|INFO|WARN(?:ING)?)\b|[{\[]|\W{0,9}(?:epoch|step|iter|loss)|.{0,300}(?:\d%|it/s|s/it)"
+        r"|File \"|Extension modules: "
     )
     return "" if re.match(other, last, re.IGNORECASE) else last

@@ -223,12 +223,17 @@ class Tail:
             self.traced = time.time()
 
     def text(self) -> str:
-        """Returns at most the last 256 KiB of the output, redacted."""
+        """Returns at most the last 256 KiB of the output, redacted and without colours."""
         data = bytes(self._data[-_TAIL_SIZE:])
         cut = self._cut or len(self._data) > _TAIL_SIZE
         if cut:
             data = data.lstrip(bytes(range(0x80, 0xC0)))  # Removes the rest of a UTF-8 character that was cut.
-        return self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
+        text = self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
+        if "\x1b[" not in text:
+            return text
+        import re  # only a failed process needs this import, which takes milliseconds
+
+        return re.sub(r"\x1b\[[\d;]{0,32}m", "", text)
 
     def failed_at(self) -> float:
         """Returns the time of the failure. It is the time of a traceback in the last 10 s, or the current time."""
