@@ -169,7 +169,7 @@ def test_a_followed_log_ends_with_an_error_if_the_run_or_its_namespace_is_delete
         runs.cluster.kubectl("delete", *target, "--wait=false")
         shown, errors = follower.communicate(timeout=120)
     assert (follower.returncode, shown) == (3, "")
-    cancelled = rf"run {name} was cancelled after \S+( s)?: its JobSet was deleted\."
+    cancelled = rf"run {name} was cancelled after \S+( s)?: its JobSet was deleted; its pods had \d+ s to end\."
     # The namespace's deletion deletes the pods first, so the run may fail before its JobSet is deleted.
     failed = (
         rf"run {name} failed after .*: (rank 0 \(pod {name}-\S+ on \S+\) was ended from outside: its pod was deleted"

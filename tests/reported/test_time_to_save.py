@@ -157,6 +157,8 @@ def test_a_second_request_kills_ranks_that_save(tmp_path: Path, launcher: str) -
     assert until(lambda: case.saved()[0], 20)
     case.handle.cancel()
     began = time.monotonic()
-    case.handle.wait()
+    status = case.handle.wait()
     assert time.monotonic() - began < 20
     assert case.saved() == [True, False]
+    assert status.failure is not None
+    assert status.failure.message == "the run was cancelled: its ranks were killed."

@@ -163,8 +163,30 @@ class TestRunAsAWhole:
     @pytest.mark.parametrize("name", ["jobset_is_deleted", "jobset_is_deleted_in_the_foreground"])
     def test_was_cancelled_if_its_workload_was_deleted(self, name: str) -> None:
         found = failure(name)
-        assert (found.kind, found.message) == (Kind.CANCELLED, "the run was cancelled: its JobSet was deleted.")
+        assert (found.kind, found.message) == (
+            Kind.CANCELLED,
+            "the run was cancelled: its JobSet was deleted; its pods had 60 s to end.",
+        )
         assert {row.state for row in final(name).ranks} == {"Stopped"}
+
+    @pytest.mark.parametrize("gone", [False, True])
+    def test_was_cancelled_and_its_pods_were_killed(self, gone: bool) -> None:
+        """With a finalizer, a killed pod first gets a period of 0 s. Without one, it is removed while it runs."""
+        changes, killed = [], set[str]()
+        for change in stream("jobset_is_deleted_in_the_foreground"):
+            each, about = change.object, change.object["metadata"]
+            if each["kind"] != "Pod" or "deletionTimestamp" not in about:
+                changes.append(change)
+            elif about["uid"] not in killed:
+                killed.add(about["uid"])
+                changes.append(change)
+                if not gone:
+                    at_once = {**each, "metadata": {**about, "deletionGracePeriodSeconds": 0}}
+                    changes.append(Change(change.verb, at_once))
+                changes.append(Change("DELETED", each))
+        found = status_of(seen(changes), Reports(), 0.0).failure
+        assert found is not None
+        assert found.message == "the run was cancelled: its JobSet was deleted; its pods were killed."
 
 
 class TestEvents:

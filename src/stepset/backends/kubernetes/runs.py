@@ -57,11 +57,12 @@ _POLL = 0.5
 
 @dataclass(frozen=True)
 class _Cancelled:
-    """A cancelled run: its workload, its last known state, and its objects."""
+    """A cancelled run: its workload, its last known state, its objects, and whether its pods were killed."""
 
     workload: Manifest
     status: RunStatus
     objects: RunObjects
+    killed: bool = False
 
 
 class ClusterRuns:
@@ -321,6 +322,7 @@ class ClusterRuns:
             if name not in self._cancelled:
                 raise
             await kill_pods(self.namespaced, self._cancelled[name].objects)
+            self._cancelled[name] = replace(self._cancelled[name], killed=True)
             return self._cancelled[name].status
         run, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
         namespaced, status = self.namespaced.of_kind(resource_of(workload)), await self.read(workload)
@@ -328,11 +330,12 @@ class ClusterRuns:
         if verdict_of(workload) is not None or (status.phase.final and not deleting):
             return status
         objects = await read_objects(namespaced, workload)
-        if run in self._cancelled and self._cancelled[run].workload["metadata"]["uid"] == uid:
+        again = run in self._cancelled and self._cancelled[run].workload["metadata"]["uid"] == uid
+        if again:
             await kill_pods(namespaced, objects)
         else:
             await delete(namespaced, workload)
-        self._cancelled[run] = _Cancelled(workload, status, objects)
+        self._cancelled[run] = _Cancelled(workload, status, objects, killed=again)
         return status
 
     async def _ended(self, cancelled: _Cancelled, timeout: float | None) -> RunStatus:
@@ -345,7 +348,7 @@ class ClusterRuns:
             if until is not None and time.monotonic() >= until:
                 return cancelled.status
             await asyncio.sleep(_POLL)
-        return _cancelled(cancelled.status)
+        return _final(cancelled)
 
     async def gone(self, workload: Manifest) -> bool:
         """Returns whether a run and all its pods are deleted. If so, a new run may use the run's name and files."""
@@ -388,8 +391,9 @@ class ClusterRuns:
         return rendered
 
 
-def _cancelled(before: RunStatus) -> RunStatus:
-    """Returns the final state of a cancelled run that no longer exists. `before` is the last known state."""
-    kind = FailureKind.CANCELLED
-    failure = Failure(kind=kind, message=f"run {before.name} was cancelled.", advice=ADVICE[kind])
+def _final(cancelled: _Cancelled) -> RunStatus:
+    """Returns the final state of a cancelled run that no longer exists."""
+    kind, before = FailureKind.CANCELLED, cancelled.status
+    how = ": its pods were killed" if cancelled.killed else ""
+    failure = Failure(kind=kind, message=f"run {before.name} was cancelled{how}.", advice=ADVICE[kind])
     return before.with_(phase=Phase.FAILED, reason="", failure=failure, finished=time.time())

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.local.journal import Journal
@@ -99,6 +99,7 @@ class Gang:
         self._started: set[str] = set()
         self._selector = selectors.DefaultSelector()
         self._observations: list[Observation] = []
+        self._time_to_save = f"its ranks had {grace:g} s to save."
         self._pending: dict[str, list[Observation]] = {}
         self._oom_kills = oom_kills()
         self._succeeded = False
@@ -355,11 +356,12 @@ class Gang:
         requests = self._cancel_requests() or ([""] if self._journal.listener_error else [])
         if requests:
             why = next((f"{reason}; " for reason in requests if reason), "")
-            text = f"the run was cancelled: {why}its ranks had {self._grace:g} s to save."
-            self._verdict_on_the_run(FailureKind.CANCELLED, text)
+            self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled: {why}{self._time_to_save}")
         if len(requests) > max(self._level, 1) and self._stopped_at is not None:
             self._level = len(requests)
             self._stop(at_once=True)
+            texts = self._time_to_save, "its ranks were killed."
+            self._observations = [replace(seen, error=seen.error.replace(*texts)) for seen in self._observations]
         if self._deadline is not None and now >= self._deadline and self._stopped_at is None:
             status, tail = self._journal.status(), self._journal.tail
             self._end(exceeded_deadline(self._deadline_text, status, tail, time.time(), torch=self._torch))

@@ -84,8 +84,15 @@ def failure_of(
 
 def cancelled(objects: RunObjects, workload: Workload) -> Failure:
     """Returns the failure of a run whose workload was deleted before the run had finished."""
-    text = f"the run was cancelled: its {workload.kind} was deleted."
+    text = f"the run was cancelled: its {workload.kind} was deleted{_time_to_end(objects)}."
     return make_failure(FailureKind.CANCELLED, text, restarts=objects.attempt)
+
+
+def _time_to_end(objects: RunObjects) -> str:
+    """Returns a clause that states how long the pods of a deleted run had to end. Returns "" if this is not known."""
+    if objects.deletions.killed:
+        return "; its pods were killed"
+    return f"; its pods had {objects.deletions.period:g} s to end" if objects.deletions.period else ""
 
 
 def lost(objects: RunObjects, workload: Workload | None) -> Failure:

@@ -43,6 +43,7 @@ class RunObjects:
         absence: `deleted` if the deletion of the workload was observed. `missing` if the workload no longer exists, but
             its deletion was not observed. Empty if the workload exists.
         deleted_by_follower: whether the follower has deleted the run. If True, a missing workload counts as deleted.
+        deletions: the deletions of the run's pods.
         position: the run's position in Kueue's queue, from 1. None if the run is not queued or its position is unknown.
         unqueued: the reason why a suspended run has no Workload in its queue. None if the backend found no such reason.
         owners_known: a counter that increases when an owner of pods becomes known.
@@ -68,7 +69,7 @@ class RunObjects:
         self._earlier = EarlierPods()
         self._departed: deque[Pod] = deque(maxlen=_DEPARTED_KEPT)
         self._terminating: dict[str, Pod] = {}
-        self._deletions = DeletionTimes()
+        self.deletions = DeletionTimes()
         self._attempt = 0
         self._started: dict[str, float] = {}
         self._present: tuple[list[Pod], dict[Place, int]] | None = None
@@ -257,8 +258,9 @@ class RunObjects:
             self._places.remove(seen.uid)
             return False
         before = self._places.get(seen.uid)
-        if (known := before or self._earlier.get(seen.uid)) is not None:
-            seen = self._deletions.apply(known, seen)
+        self.deletions.observe(known := before or self._earlier.get(seen.uid), seen)
+        if known is not None:
+            seen = self.deletions.apply(known, seen)
         if seen.attempt < self._attempt:
             return self._keep_earlier(seen)
         if before == seen:

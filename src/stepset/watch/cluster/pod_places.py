@@ -187,10 +187,26 @@ class DeletionTimes:
 
     A new list, for example after status 410 of a watch, returns the pods in the order of their names. Therefore this
     order may be wrong for requests that only a new list has reported.
+
+    Attributes:
+        period: the longest time that a pod had to end, in seconds. 0 until a deletion is observed.
+        killed: whether a pod was deleted without waiting for the end of its command.
     """
 
     def __init__(self) -> None:
+        self.period = 0.0
+        self.killed = False
         self._last = 0.0
+
+    def observe(self, before: Pod | None, seen: Pod) -> None:
+        """Updates `period` and `killed`. `before` is the state of the pod that was observed before, if there is one.
+
+        The kubelet sets the period of a pod to 0 and removes the pod only after the pod has exited.
+        """
+        period = 0.0 if seen.due is None or seen.deletion_requested is None else seen.due - seen.deletion_requested
+        self.period = max(self.period, period)
+        if (before or seen).running and seen.end is None and (seen.deleted or (seen.due is not None and not period)):
+            self.killed = True
 
     def apply(self, before: Pod, seen: Pod) -> Pod:
         """Returns the observed pod with the time of the request for its deletion.
