@@ -83,6 +83,15 @@ def test_whole_fields_become_objects() -> None:
     assert task.pod_template == {"spec": {"hostNetwork": True}}
 
 
+def test_a_literal_is_accepted_if_only_the_task_renders_objects() -> None:
+    assert rendered({"args": "['--a']"}, native=True).args == ["--a"]
+
+
+def test_a_literal_is_rejected_if_only_the_task_renders_texts() -> None:
+    with pytest.raises(ValueError, match="args: "):
+        rendered({"args": "['--a']"}, native=False)
+
+
 def test_texts_inside_other_fields_stay_texts() -> None:
     container = {"name": "node", "env": [{"name": "A", "value": "{{ params.n }}"}], "args": ["0x1f", "{{ params.n }}"]}
     task = rendered(

@@ -71,7 +71,7 @@ def check_values(
             not contained is not checked, because it may still get an argument from `expand`.
         unknown: the arguments that no constructor accepts. If such an argument can be converted to a parameter of the
             operator, the converted value is also checked.
-        place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
+        place: the other arguments of the constructor. The error message names the DAG and the task.
         sets_function: whether the program is the function that the decorator decorates.
 
     Raises:
@@ -79,7 +79,7 @@ def check_values(
         ValueError: an argument is invalid, and its value is known when the DAG file is parsed.
     """
     dag = place.get("dag") or current_dag()
-    templates = Templates.of(dag, operator.template_ext)
+    templates = Templates.of(dag, operator.template_ext, place.get("render_template_as_native_obj"))
     file = parsed_file() or _executed_file(dag)
     # The DAG may be created in a module that the DAG file imports. In this case, `dag.folder` is the folder of the
     # imported module while Airflow parses the DAG file.
@@ -245,7 +245,7 @@ def check_sensor(
         ValueError: an argument is invalid, and its value is known when the DAG file is parsed.
     """
     dag = place.get("dag") or current_dag()
-    templates = Templates.of(dag, operator.template_ext)
+    templates = Templates.of(dag, operator.template_ext, place.get("render_template_as_native_obj"))
     misplaced, given = Given(values, operator.template_fields, templates).without_misplaced_templates()
     known, missing = parameters_of(operator), ("run_name",) if values.get("run_name", "") is None else ()
     problems = [problem_of(name, known, in_sensor=True, missing=missing) for name in unknown]

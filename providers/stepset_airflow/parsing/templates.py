@@ -26,7 +26,7 @@ class Templates:
     Args:
         starts: the strings with which a template starts.
         extensions: the suffixes of files that Airflow reads as templates.
-        native: whether the DAG renders templates to Python objects. In such a DAG, every string may be a template.
+        native: whether templates are rendered to Python objects. In this case, every string may be a template.
     """
 
     starts: tuple[str, ...] = ("{%", "{{", "{#")
@@ -34,17 +34,22 @@ class Templates:
     native: bool = False
 
     @classmethod
-    def of(cls, dag: DAG | None, extensions: Sequence[str] = ()) -> Templates:
-        """Returns the rules for the tasks of a DAG. `extensions` is `template_ext` of the operator.
+    def of(cls, dag: DAG | None, extensions: Sequence[str] = (), native: bool | None = None) -> Templates:
+        """Returns the rules for a task of a DAG.
 
         If `dag` is None, every string may be a template, because the task may later be added to a DAG with other
         delimiters.
+
+        Args:
+            dag: the DAG.
+            extensions: `template_ext` of the operator.
+            native: the argument `render_template_as_native_obj` of the task, which takes precedence over the DAG's.
         """
         if dag is None:
             return cls(extensions=tuple(extensions), native=True)
         options = {**_DELIMITERS, **(dag.jinja_environment_kwargs or {})}
         starts = tuple(options[name] for name in _DELIMITERS if options[name])
-        return cls(starts, tuple(extensions), dag.render_template_as_native_obj)
+        return cls(starts, tuple(extensions), dag.render_template_as_native_obj if native is None else native)
 
     def are_in(self, value: object) -> bool:
         """Returns whether any part of a value is a template (Templater.render_template of the task SDK).
