@@ -312,7 +312,9 @@ class ClusterRuns:
                 return await self._ended(self._cancelled[name], timeout)
             raise
         async with self.following(workload, listener, read_only=True) as follower:
-            return await follower.follow(timeout)
+            status, cancelled = await follower.follow(timeout), self._cancelled.get(name)
+        killed = cancelled is not None and cancelled.killed and was_deleted(status)
+        return _final(replace(cancelled, status=status)) if cancelled is not None and killed else status
 
     async def cancel(self, name: str) -> RunStatus:
         """Deletes a run, and returns the state of the run before this call. A second call kills the run's pods."""
@@ -331,10 +333,7 @@ class ClusterRuns:
             return status
         objects = await read_objects(namespaced, workload)
         again = run in self._cancelled and self._cancelled[run].workload["metadata"]["uid"] == uid
-        if again:
-            await kill_pods(namespaced, objects)
-        else:
-            await delete(namespaced, workload)
+        await (kill_pods(namespaced, objects) if again else delete(namespaced, workload))
         self._cancelled[run] = _Cancelled(workload, status, objects, killed=again)
         return status
 
