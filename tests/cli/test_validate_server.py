@@ -43,25 +43,46 @@ BLOCKED = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("kubernetes", "cryptography"):
+        if name.split(".")[0] in sys.argv[1].split(","):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocked())
 from stepset.cli import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[2:]))
 """
 
 
 class TestWithoutThePackage:
-    def _stepset(self, directory: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-W", "error", "-c", BLOCKED, *argv]
+    def _stepset(
+        self, directory: Path, *argv: str, without: str = "kubernetes,cryptography,aiohttp,yarl"
+    ) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-W", "error", "-c", BLOCKED, without, *argv]
         return subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=60)
 
-    def test_one_line_states_how_to_install_it(self, tmp_path: Path) -> None:
-        done = self._stepset(tmp_path, "validate", "job.yaml", "--server")
+    @pytest.mark.parametrize("package", ["kubernetes", "aiohttp"])
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["validate", "job.yaml", "--server"],
+            ["run", "job.yaml", "--image", "train:1", "--backend", "kubernetes"],
+            ["list", "--backend", "kubernetes"],
+            ["exec", "train", "--backend", "kubernetes", "--", "env"],
+        ],
+        ids=lambda command: command[0],
+    )
+    def test_one_line_states_how_to_install_it(self, tmp_path: Path, command: list[str], package: str) -> None:
+        done = self._stepset(tmp_path, *command, without=package)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
-            "stepset: the Python package kubernetes is missing; in a checkout of stepset's repository, run: pip install"
+            f"stepset: the Python package {package} is missing; in a checkout of stepset's repository, run: pip install"
             " '.[kubernetes]'\n"
+        )
+
+    def test_the_doctor_names_it_as_a_problem(self, tmp_path: Path) -> None:
+        done = self._stepset(tmp_path, "doctor", "--backend", "kubernetes")
+        assert (done.returncode, done.stderr) == (1, "")
+        assert done.stdout.endswith(
+            "problem: cluster: the Python package aiohttp is missing\n"
+            "  fix: in a checkout of stepset's repository, run: pip install '.[kubernetes]'\n"
         )
 
     @pytest.mark.parametrize("command", ["validate", "render", "explain"])

@@ -41,7 +41,7 @@ def doctor(
     LocalQueue, and the permission to read Workloads. The command prints a fix for each problem. The exit code is 1 if
     there is a problem, and 3 if the cluster cannot be reached.
     """
-    from stepset.cli.doctor.findings import exit_code
+    from stepset.cli.doctor.findings import exit_code, no_connection
     from stepset.cli.doctor.machine import machine_findings
     from stepset.cli.output.documents import document
     from stepset.cli.output.formats import as_json, check_format
@@ -54,9 +54,13 @@ def doctor(
     backend_args.check()
     found = list(machine_findings(os.environ))
     if backend_args.backend == "kubernetes":
-        from stepset.cli.doctor.cluster import cluster_findings
-
-        found += cluster_findings(backend_args.kubeconfig, backend_args.context, backend_args.namespace, target, queue)
+        try:
+            from stepset.cli.doctor.cluster import cluster_findings
+        except BadInputError as error:  # a package of the extra `kubernetes` is missing
+            found.append(no_connection("problem", error))
+        else:
+            cluster = (backend_args.kubeconfig, backend_args.context, backend_args.namespace)
+            found += cluster_findings(*cluster, target, queue)
     elif queue is not None:
         raise BadInputError("--queue: a local run has no queue; add --backend kubernetes")
     if output == "json":

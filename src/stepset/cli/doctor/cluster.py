@@ -8,7 +8,7 @@ from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.submit.queues import read_queue
 from stepset.backends.kubernetes.submit.survey import Survey, survey
-from stepset.cli.doctor.findings import Finding, State, finding
+from stepset.cli.doctor.findings import Finding, State, finding, no_connection
 from stepset.cli.doctor.queue import queue_findings
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.watch.present.sentences import counted
@@ -24,8 +24,7 @@ def cluster_findings(
     try:
         connection = connect(kubeconfig, context, "cli")
     except BadInputError as error:
-        what, _, fix = str(error).rpartition("; ")
-        yield finding("cluster", "problem", what or str(error), fix.removeprefix("install it: "))
+        yield no_connection("problem", error)
         return
     place = namespace or connection.namespace
     grant = Grant("cli", (target,), gang="none" if queue is None else "kueue")
@@ -37,8 +36,7 @@ def cluster_findings(
                 objects = connection.call(read_queue, connection.client, place, queue)
                 yield from queue_findings(place, queue, objects, grant.command(place, found.account))
     except (BadInputError, InfrastructureError) as error:
-        what, _, fix = str(error).rpartition("; ")
-        yield finding("cluster", "unreachable", what or str(error), fix or "kubectl cluster-info")
+        yield no_connection("unreachable", error)
 
 
 def _findings(connection: Connection, found: Survey) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+from stepset.errors import StepsetError
 from stepset.exit_code import ExitCode
 
 State = Literal["ok", "note", "problem", "unreachable"]
@@ -26,6 +27,12 @@ class Finding(TypedDict):
 def finding(check: str, state: State, text: str, fix: str = "") -> Finding:
     """Returns the result of one check."""
     return {"check": check, "state": state, "text": text, "fix": fix}
+
+
+def no_connection(state: State, error: StepsetError) -> Finding:
+    """Returns the result of a check of a cluster that ended with `error`. A message ends with its remedy."""
+    text, _, fix = str(error).rpartition("; ")
+    return finding("cluster", state, text or fix, fix if text else "kubectl cluster-info")
 
 
 def exit_code(found: Sequence[Finding]) -> ExitCode:

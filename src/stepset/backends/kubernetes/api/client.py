@@ -17,12 +17,10 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakSet
 
-import aiohttp
 import anyio
-from yarl import URL
 
 from stepset.backends.kubernetes.api.answers import Answer
-from stepset.backends.kubernetes.api.config import ClientConfig, load_config
+from stepset.backends.kubernetes.api.config import ClientConfig, load_config, missing_package
 from stepset.backends.kubernetes.api.replies import (
     NOT_FOUND,
     UNAUTHORIZED,
@@ -34,6 +32,12 @@ from stepset.backends.kubernetes.api.replies import (
     unreachable,
 )
 from stepset.errors import BadInputError, StepsetError
+
+try:
+    import aiohttp
+    from yarl import URL
+except ImportError as error:
+    raise missing_package(error) from error
 
 REQUEST_TIMEOUT = 60.0
 """Seconds in which the server must answer a request."""

@@ -98,6 +98,14 @@ class ClientConfig:
         return None if exempt else str(configuration.proxy)
 
 
+def missing_package(error: ImportError) -> BadInputError:
+    """Returns the error of a program that needs a cluster, without a package of the extra `kubernetes`."""
+    return BadInputError(
+        f"the Python package {error.name} is missing; in a checkout of stepset's repository, run: pip install"
+        " '.[kubernetes]'"
+    )
+
+
 def load_config(
     kubeconfig: str | None = None, context: str | None = None, interface: Interface = "python"
 ) -> ClientConfig:
@@ -114,9 +122,6 @@ def load_config(
     try:
         from kubernetes import client
     except ImportError as error:
-        raise BadInputError(
-            "the Python package kubernetes is missing; in a checkout of stepset's repository, run: pip install"
-            " '.[kubernetes]'"
-        ) from error
+        raise missing_package(error) from error
     configuration = client.Configuration()
     return ClientConfig(configuration, Namespace(load_into(configuration, kubeconfig, context, interface)))
