@@ -144,12 +144,23 @@ class TestFirstFailure:
             ("KeyError: 'STEPSET_CHECKPOINT_DIR'", "The job has no checkpoint_dir: set checkpoint_dir"),
             ("KeyError: 'STEPSET_RESUME_FROM'", "set only if the checkpoint_dir of the job contains a checkpoint"),
             ("ModuleNotFoundError: No module named 'einops'", "add it to requirements, which uv installs"),
+            ("IsADirectoryError: [Errno 21] Is a directory: '/ckpt'", "the directory checkpoint_dir, not one of"),
+            ("ValueError: Can't find a valid checkpoint at /ckpt", "the directory checkpoint_dir, not one of"),
+            ("train.py: error: the following arguments are required: --lr", "Change the arguments of the program"),
         ],
     )
-    def test_advises_how_to_define_what_is_missing(self, error: str, remedy: str) -> None:
+    def test_advises_how_to_correct_a_known_error(self, error: str, remedy: str) -> None:
         failure = failure_of(rank(0, 1.0, exit_code=1, error=error))
         assert failure.kind is FailureKind.USER_ERROR
         assert remedy in failure.advice
+
+    def test_a_full_gpu_needs_no_memory_of_the_node(self) -> None:
+        error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+        failure = failure_of(rank(0, 1.0, exit_code=1, error=error))
+        assert (failure.kind, "smaller batch" in failure.advice) == (FailureKind.OUT_OF_MEMORY, True)
+        assert "more memory of the node does not help" in failure.advice
+        host = failure_of(rank(0, 1.0, exit_code=1, error="MemoryError: unable to allocate 2.00 GiB"))
+        assert host.advice == ADVICE[FailureKind.OUT_OF_MEMORY]
 
     def test_is_the_pod_if_no_rank_is_known(self) -> None:
         failure = failure_of(Observation("prepare-0", 1.0, pod="prepare-0", exit_code=3))

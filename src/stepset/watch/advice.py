@@ -68,6 +68,18 @@ CHECKPOINT_DIR_ADVICE = (
     "The job has no checkpoint_dir: set checkpoint_dir, or read the variable with os.environ.get and write no"
     " checkpoint if there is none."
 )
+RESUME_DIR_ADVICE = (
+    "If the path is that of STEPSET_RESUME_FROM: this is the directory checkpoint_dir, not one of the checkpoints in"
+    " the directory; let the script choose one of its entries, such as the newest."
+)
+ARGUMENTS_ADVICE = (
+    "Change the arguments of the program: on the command line, they follow --; in a job file, a DAG, a pipeline and a"
+    " Python call, they are args."
+)
+GPU_MEMORY_ADVICE = (
+    "The memory of a GPU is full, and more memory of the node does not help: use a smaller batch per rank, gradient"
+    " accumulation, activation checkpointing, or FSDP; nvidia-smi shows whether other processes use the GPU."
+)
 RESUME_FROM_ADVICE = (
     "STEPSET_RESUME_FROM is set only if the checkpoint_dir of the job contains a checkpoint: read the variable with"
     " os.environ.get, and start from the beginning if there is none."
@@ -83,14 +95,19 @@ _NO_RANK = r"KeyError: '(RANK|WORLD_SIZE|LOCAL_RANK)'|environment variable (RANK
 """Errors of a rank that reads variables of torch, which other frameworks do not set."""
 _NO_INPUT = r"EOFError: EOF when reading a line|\bBdbQuit\b"
 """The errors of input(), and of breakpoint(), at the end of stdin."""
+_NO_FILE = r"IsADirectoryError: |Can't find a valid checkpoint at "
+"""The errors of torch.load, and of the Hugging Face Trainer, for a directory that contains checkpoints."""
 _ADVICE_BY_ERROR = (
     (_NO_RANK, NO_RANK_ADVICE),
     (_NO_INPUT, STDIN_ADVICE),
     (r"KeyError: 'STEPSET_CHECKPOINT_DIR'", CHECKPOINT_DIR_ADVICE),
     (r"KeyError: 'STEPSET_RESUME_FROM'", RESUME_FROM_ADVICE),
+    (_NO_FILE, RESUME_DIR_ADVICE),
     (r"ModuleNotFoundError: ", NO_MODULE_ADVICE),
+    (r"^\S+\.py: error: ", ARGUMENTS_ADVICE),  # of argparse
+    (r"\b(CUDA|HIP) out of memory", GPU_MEMORY_ADVICE),
 )
-"""The advice for a user error that contains the pattern."""
+"""The advice for an error that contains the pattern."""
 
 
 def hang_advice(*, torch: bool | None) -> str:
@@ -138,5 +155,5 @@ def make_failure(kind: FailureKind, message: str, **known: Any) -> Failure:
 
 
 def advice_for_error(error: str) -> str:
-    """Returns the advice for a user error, or "" if there is no advice for this particular error."""
+    """Returns the advice for the error of a rank, or "" if there is no advice for this particular error."""
     return next((advice for pattern, advice in _ADVICE_BY_ERROR if re.search(pattern, error)), "")

@@ -155,12 +155,12 @@ def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
     # Shells and the agent use these exit codes for a program that is missing or not executable.
     if kind is FailureKind.USER_ERROR and o.exit_code in (126, 127):
         return START_ADVICE
-    if kind is FailureKind.USER_ERROR:
-        error = error_of(o)[:_SEARCHED]
-        if advice := advice_for_error(error):
-            return advice
-        if o.exit_code and _signal_of(o) is None and not error and not any(o.tail[-TAIL:]):
-            return NO_OUTPUT_ADVICE
+    error = error_of(o)[:_SEARCHED]
+    if kind in (FailureKind.USER_ERROR, FailureKind.OUT_OF_MEMORY) and (advice := advice_for_error(error)):
+        return advice
+    silent = not error and not any(o.tail[-TAIL:])
+    if kind is FailureKind.USER_ERROR and o.exit_code and _signal_of(o) is None and silent:
+        return NO_OUTPUT_ADVICE
     if o.advice:
         return o.advice
     if _by_signal(o, kind):
