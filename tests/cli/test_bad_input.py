@@ -301,6 +301,10 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
             "--startup-timeout: requires --backend kubernetes; add that flag, or leave this one out",
         ),
         (
+            ["run", "train.py", "--queue", "team-a"],
+            "--queue: requires --backend kubernetes; add that flag, or leave this one out",
+        ),
+        (
             ["list", "--backend", "kubernetes", "--kubeconfig", "nowhere"],
             "kubeconfig nowhere: no such file; check the path",
         ),

@@ -160,6 +160,9 @@ def test_the_summary_of_every_command_fits_a_terminal(program: Cli, columns: int
     ("argv", "error"),
     [
         (["logs", "x", "--tail", "x"], "Invalid value for '--tail': not a whole number; see 'stepset logs --help'"),
+        (["list", "-n", "ml"], "No such option: -n; the namespace is --namespace NAME; see 'stepset list --help'"),
+        (["rbac", "-n", "ml"], "No such option: -n; the namespace is --namespace NAME; see 'stepset rbac --help'"),
+        (["failures", "-n", "ml"], "No such option: -n; see 'stepset failures --help'"),
         (["logs", "x", "--tail", "-1"], "Invalid value for '--tail': less than 0; see 'stepset logs --help'"),
         (
             ["run", "--command", "-e", "1X=3", "--", "true"],

@@ -70,6 +70,16 @@ def test_a_second_run_continues_from_the_checkpoint_and_says_from_which(stepset:
     assert note in json.loads(second.out)["notes"]
 
 
+def test_a_script_without_the_flags_of_the_earlier_run_gets_the_command_that_has_them(stepset: Cli) -> None:
+    failed = stepset("run", "train.py", *FLAGS, "-o", "json", "--", "fail")
+    assert failed.code == 1, failed.err
+    name = json.loads(failed.out)["name"]
+    resumed = stepset("run", "train.py", "--resume", "--framework", "plain")
+    note = f"to continue from the checkpoint of run {name}, with its whole job: stepset run --resume {name}"
+    assert f"stepset: note: {note}\n" in resumed.err
+    assert note not in stepset("run", "--resume", name).err
+
+
 def test_a_fresh_run_ignores_the_checkpoint_keeps_it_and_restarts_from_its_own(stepset: Cli, tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "old").touch()

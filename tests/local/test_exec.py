@@ -36,7 +36,7 @@ def test_a_command_beside_a_rank(program: Cli, tmp_path: Path) -> None:
         time.sleep(0.1)
     try:
         script = "echo $STEPSET_NODE_RANK $WORD; pwd; exit 7"
-        done = program("exec", "wait", "--ranks", "1", "--", "sh", "-c", script)
+        done = program("exec", "wait", "--rank", "1", "--", "sh", "-c", script)
         assert (done.code, done.out, done.err) == (7, f"1 hidden-word\n{place}\n", "")
         assert program("exec", "wait", "--", "sh", "-c", "kill -9 $$").code == 137
         silent = program("exec", "wait", "--", "true")
@@ -45,7 +45,7 @@ def test_a_command_beside_a_rank(program: Cli, tmp_path: Path) -> None:
             (("--ranks", "9", "--", "true"), r"run wait-\w+ has no rank 9; it has: rank 0, rank 1"),
             (("--", "no-such-program"), "no-such-program: cannot be started: No such file or directory"),
             ((), "the command is missing; write it after --"),
-            (("--ranks", "", "--", "true"), "--ranks: '' is not a rank"),
+            (("--ranks", "", "--", "true"), "--rank: '' is not a rank"),
         ):
             refused = program("exec", "wait", *words)
             assert refused.code == 2 and len(refused.errors) == 1, refused

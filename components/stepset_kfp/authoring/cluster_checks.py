@@ -52,8 +52,8 @@ def check_step(place: str, component: BaseComponent) -> None:
         return
     _log.warning(
         "%s: the step's image %s is not published, so the step cannot start on a cluster; build the image from"
-        " deploy/kfp/Containerfile and set %s to its name before Python imports stepset_kfp (KFP's SubprocessRunner"
-        " needs no image)",
+        " deploy/kfp/Containerfile and set %s to its name before Python imports stepset_kfp (KFP's local runner"
+        " kfp.local.SubprocessRunner(use_venv=False) needs no image)",
         place,
         image,
         VARIABLE,

@@ -136,7 +136,7 @@ def distributed_train(
     given: dict[str, Any] = dict(inputs)
     if unknown := sorted(set(given) - set(Inputs.__annotations__)):
         parameters = (*Inputs.__annotations__, "base_dir", "caching")
-        raise BadInputError(f"{unknown[0]}: no such input; {hint(unknown[0], parameters)}")
+        raise BadInputError(*(f"{name}: no such input; {hint(name, parameters)}" for name in unknown))
     base = Path(base_dir) if base_dir is not None else Path(sys._getframe(1).f_code.co_filename).parent
     try:
         given, base = with_job(given, base.resolve())

@@ -167,5 +167,7 @@ def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
     if words and words[0] in _OTHER_TOOLS and message.startswith("No such command"):
         message = f"No such command {words[0]!r}; use 'stepset {_OTHER_TOOLS[words[0]]}'"
+    if message == "No such option: -n" and used and any("--namespace" in option.opts for option in used.params):
+        hint = "; the namespace is --namespace NAME"
     hint = "; 'stepset list' shows the names of runs" if message == "Missing argument 'NAME'" else hint
     return f"{message}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"

@@ -75,6 +75,7 @@ def test_a_component_or_a_function_in_the_place_of_a_program(tmp_path: Path, nam
         ({"scheduling": "gpu", "queue_name": "a"}, f"{PLACE}scheduling: 'gpu' is not a mapping; write {{key: value}}"),
         ({"startup_timeout": "1h"}, f"{PLACE}startup_timeout: '1h' is not a number; give seconds, or 0 for no limit"),
         ({"log_ranks": "0,9"}, f"{PLACE}log_ranks: the job has no rank 9; it has ranks 0 to 3"),
+        ({"nodes": 2, "proc": 2}, "nodes: no such input; did you mean 'num_nodes'?\nproc: no such input; "),
         ({"gpus": 8}, 'gpus: no such input; write resources_per_node={"gpus": 8}, or call set_accelerator_type'),
         ({"arguments": ["a"]}, 'arguments: no such input; write args=["--epochs", "3"]'),
         ({"packages_to_install": ["a"]}, "packages_to_install: no such input; write requirements="),

@@ -48,7 +48,10 @@ def resumed_input(args: JobArgs, backend: Backend) -> tuple[JobInput, Start]:
         recorded = recorded_job(backend, run, "--resume", words)
         given = recorded_input(args, recorded.content, recorded.base_dir, run.name)
         origin, start = (), replace(start_after(run), function_file=recorded.function_file)
-    for note in (*continuation_notes(run, given.job, stored=stored), *origin):
+    notes = [*continuation_notes(run, given.job, stored=stored), *origin]
+    if run.resumable and given.job.checkpoint_dir is None:
+        notes.append(f"to continue from the checkpoint of run {run.name}, with its whole job: {resume_command(run)}")
+    for note in notes:
         print_message(printable(f"stepset: note: {note}"))
     return given, start
 

@@ -17,7 +17,8 @@ def exec_(
     ctx: typer.Context,
     name: RunName,
     ranks: Annotated[
-        str, typer.Option(metavar="RANK", help="One rank, or the name of a pod without one, such as launcher.")
+        str,
+        typer.Option("--rank", "--ranks", metavar="RANK", help="One rank, or a pod without ranks, such as launcher."),
     ] = "0",
     *,
     backend_args: BackendArgs,
@@ -26,8 +27,8 @@ def exec_(
 
     \b
     Examples:
-      stepset exec digits --ranks 2 -- nvidia-smi
-      stepset exec digits --ranks 2 -- py-spy dump --pid 17
+      stepset exec digits --rank 2 -- nvidia-smi
+      stepset exec digits --rank 2 -- py-spy dump --pid 17
       stepset exec digits --backend kubernetes -- bash
 
     The started command runs in the working directory of the rank. It gets the environment variables of the rank,
@@ -38,6 +39,6 @@ def exec_(
     if not command:
         raise BadInputError("the command is missing; write it after --, such as: stepset exec NAME -- nvidia-smi")
     if not ranks:
-        raise BadInputError("--ranks: '' is not a rank; write it like 2, or launcher")
+        raise BadInputError("--rank: '' is not a rank; write it like 2, or launcher")
     source = f"rank {int(ranks)}" if ranks.isdecimal() and len(ranks) <= 9 else ranks
     return backend_args.open_backend().exec(name, source, command)

@@ -114,7 +114,7 @@ def run(
 
     check_format(output, "text", "json")
     timeout_flags = {"--admission-timeout": admission_timeout, "--startup-timeout": startup_timeout}
-    flags = {"--target": kind, "--ranks": ranks, **timeout_flags}
+    flags = {"--target": kind, "--ranks": ranks, "--queue": args.queue_name, **timeout_flags}
     timeouts = _timeouts(timeout_flags, detached_on_cluster=detach and backend_args.backend != "local")
     sources = None if ranks is None else sources_of(ranks, "--ranks")
     orphan = orphan_stop(on_orphan, backend_args.backend, detach=detach)
