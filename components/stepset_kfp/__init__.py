@@ -7,7 +7,10 @@ package. The step must not import kfp, because the import of kfp takes 2 s.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from stepset.errors import BadInputError
 
 if TYPE_CHECKING:
     from stepset_kfp.authoring.around_training import cleanup_training as cleanup_training
@@ -28,6 +31,10 @@ __all__ = ["cleanup_training", "distribute", "distributed_train", "wait_for_trai
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec("kfp") is None:
+        raise BadInputError(
+            "the Python package kfp is missing; in a checkout of stepset's repository, run: pip install '.[kfp]'"
+        )
     return getattr(import_module(_MODULES[name]), name)
 
 

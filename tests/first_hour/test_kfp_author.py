@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,36 @@ def run_pipeline(place: Path, text: str, screen: Screen = PIPE) -> tuple[subproc
     (place / "pipeline.py").write_text(text, "utf-8")
     done = run_program(place, "python", "pipeline.py", screen=screen)
     return done, [line.removeprefix("    ") for line in done.stdout.splitlines()]
+
+
+def test_the_extra_kfp_installs_what_a_pipeline_and_its_steps_import() -> None:
+    program = (
+        "import sys, kfp.dsl, stepset_kfp.authoring.distributed_train, stepset_kfp.step.train\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {extra: {*map(_package, needed)} for extra, needed in project["optional-dependencies"].items()}
+    installed = {*map(_package, project["dependencies"]), *extras["kfp"]}
+    if "stepset[kubernetes]" in project["optional-dependencies"]["kfp"]:
+        installed |= extras["kubernetes"]
+    imported = {*done.stdout.split()}
+    assert "kfp" in imported
+    assert imported & set().union(*extras.values()) <= installed
+
+
+def test_without_kfp_the_error_names_the_extra() -> None:
+    program = "import sys; sys.modules['kfp'] = None; from stepset_kfp import distributed_train"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "stepset.errors.BadInputError: the Python package kfp is missing; in a checkout of stepset's repository, run:"
+        " pip install '.[kfp]'"
+    )
+
+
+def _package(requirement: str) -> str:
+    """The package of a requirement such as `kfp>=2.15`."""
+    return re.split(r"[^\w-]", requirement)[0]
 
 
 @pytest.mark.parametrize("screen", SCREENS)
