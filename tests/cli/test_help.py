@@ -87,6 +87,8 @@ def test_a_mistyped_command_is_a_usage_error_that_names_the_nearest(cli: Cli) ->
         ("launch", "run"),
         ("resume", "run --resume"),
         ("help", "COMMAND --help"),
+        ("version", "--version"),
+        ("down", "cancel"),
     ],
 )
 def test_a_command_of_another_tool_is_a_usage_error_with_the_command_of_stepset(

@@ -52,6 +52,11 @@ _OTHER_TOOLS = {
     "rm": "delete",
     "resume": "run --resume",
     "help": "COMMAND --help",
+    "version": "--version",
+    "start": "run",
+    "show": "status",
+    "down": "cancel",
+    "remove": "delete",
 }
 """Names of commands in kubectl, Docker and similar tools, and names of options -> the command of stepset."""
 
