@@ -162,8 +162,15 @@ def test_the_summary_of_every_command_fits_a_terminal(program: Cli, columns: int
     ("argv", "error"),
     [
         (["logs", "x", "--tail", "x"], "Invalid value for '--tail': not a whole number; see 'stepset logs --help'"),
-        (["list", "-n", "ml"], "No such option: -n; the namespace is --namespace NAME; see 'stepset list --help'"),
-        (["rbac", "-n", "ml"], "No such option: -n; the namespace is --namespace NAME; see 'stepset rbac --help'"),
+        (["list", "-n", "ml"], "No such option: -n; use --namespace; see 'stepset list --help'"),
+        (["rbac", "-n", "ml"], "No such option: -n; use --namespace; see 'stepset rbac --help'"),
+        (["list", "--json"], "No such option: --json; use --output json; see 'stepset list --help'"),
+        (["cancel", "x", "--force"], "No such option: --force; use --now; see 'stepset cancel --help'"),
+        (
+            ["run", "train.py", "--timeout", "5m"],
+            "No such option: --timeout; use --deadline; the program's own options go after --; see 'stepset run"
+            " --help'",
+        ),
         (["failures", "-n", "ml"], "No such option: -n; see 'stepset failures --help'"),
         (["logs", "x", "--tail", "-1"], "Invalid value for '--tail': less than 0; see 'stepset logs --help'"),
         (

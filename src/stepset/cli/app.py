@@ -60,6 +60,22 @@ _OTHER_TOOLS = {
 }
 """Names of commands in kubectl, Docker and similar tools, and names of options -> the command of stepset."""
 
+_OTHER_OPTIONS = {
+    "-n": ("--namespace",),
+    "--force": ("--yes", "--now"),
+    "--json": ("--output json",),
+    "--lines": ("--tail",),
+    "--max-retries": ("--max-restarts",),
+    "--retries": ("--max-restarts",),
+    "--state": ("--phase",),
+    "--status": ("--phase",),
+    "--timeout": ("--deadline",),
+    "--workdir": ("--code",),
+    "--working-dir": ("--code",),
+}
+"""Names of options in kubectl, torchrun, Slurm and similar tools -> options of stepset. The first one that the command
+has is named."""
+
 _TYPER_ERRORS = (
     (r"Input should be a valid (?:integer|number)\b.*|\S+ is not a valid integer", "not a whole number"),
     (r"Input should be greater than or equal to |\S+ is not in the range x>=", "less than "),
@@ -172,7 +188,10 @@ def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
     if words and words[0] in _OTHER_TOOLS and message.startswith("No such command"):
         message = f"No such command {words[0]!r}; use 'stepset {_OTHER_TOOLS[words[0]]}'"
-    if message == "No such option: -n" and used and any("--namespace" in option.opts for option in used.params):
-        hint = "; the namespace is --namespace NAME"
+    if unknown_option and used:
+        known = {name for option in used.params for name in option.opts}
+        usable = (each for each in _OTHER_OPTIONS.get(error.option_name, ()) if each.split()[0] in known)
+        if option := next(usable, None):
+            message = f"No such option: {error.option_name}; use {option}"
     hint = "; 'stepset list' shows the names of runs" if message == "Missing argument 'NAME'" else hint
     return f"{message}{hint}; see 'stepset{f' {words[0]}' if used else ''} --help'"
