@@ -62,26 +62,6 @@ class Cursor:
         self.parts: list[str] = []
         self._above: list[os.stat_result] = []
 
-    @classmethod
-    def without_links(cls, path: Path) -> Cursor:
-        """Opens the directory with an absolute path. `parts` are then the parts of the path.
-
-        Raises:
-            ReplacedError: a part of the path is a link.
-            OSError: the directory cannot be opened.
-        """
-        cursor = cls(Path("/"))
-        try:
-            cursor.move_to(path.parts[1:])
-        except OSError:
-            cursor.close()
-            raise
-        return cursor
-
-    @property
-    def path(self) -> str:
-        return "/".join(self.parts)
-
     def enter(self, name: str) -> None:
         """Changes to a directory in this directory.
 

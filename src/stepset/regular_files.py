@@ -20,19 +20,22 @@ class NotRegularError(OSError):
     """The file is a link, a pipe, a device or a directory."""
 
 
-def open_regular(path: Path, *, follow_links: bool = False) -> FileIO:
+def open_regular(path: Path, *, follow_links: bool = False, dir_fd: int | None = None) -> FileIO:
     """Opens a regular file for reading, without a buffer.
 
     Args:
         path: the path of the file.
         follow_links: whether the last part of the path may be a link to a regular file.
+        dir_fd: the descriptor of the directory that contains the file. If given, only the last part of `path` is used.
 
     Raises:
         NotRegularError: the file is not regular.
         OSError: the file cannot be read.
     """
-    _check(path.stat(follow_symlinks=follow_links), path)
-    file = FileIO(os.open(path, _FLAGS | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))))
+    place = path if dir_fd is None else path.name
+    _check(os.stat(place, dir_fd=dir_fd, follow_symlinks=follow_links), path)
+    flags = _FLAGS | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
+    file = FileIO(os.open(place, flags, dir_fd=dir_fd))
     try:
         _check(os.fstat(file.fileno()), path)
     except OSError:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from stepset.directory_trees import discard_tree
 from stepset.errors import InfrastructureError, RunStoppedError, StepsetError
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
@@ -49,8 +50,11 @@ def train(given: Mapping[str, Any]) -> None:
 def _train(component_inputs: Mapping[str, Any]) -> None:
     given = decoded_inputs(component_inputs)
     log = StepLog()
-    with tempfile.TemporaryDirectory(prefix="stepset-") as unpacked:
-        ended = run(StepJob(lambda: read(given, Path(unpacked))), given, log)
+    unpacked = Path(tempfile.mkdtemp(prefix="stepset-"))
+    try:
+        ended = run(StepJob(lambda: read(given, unpacked)), given, log)
+    finally:
+        discard_tree(unpacked)
     status = ended.status
     write_output("run", given["run"], status.name)
     write_output("report", given["report"].path, report_html(status, log.history))

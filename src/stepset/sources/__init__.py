@@ -90,8 +90,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
             the script (`check_launch_script`).
     """
     base = absolute(base_dir or Path())
-    sources = _read_files(job, base)
-    text = _script_text(job, sources)
+    sources, text = _read_files(job, base)
     if job.script is not None and text is not None:
         sources = replace(sources, notes=(*sources.notes, *syntax_notes(job.script, text)))
     required = job_requirements(job, text)
@@ -118,18 +117,13 @@ def find_requirements(job: TrainingJob, base_dir: Path) -> Requirements:
     return job_requirements(job, text)
 
 
-def _script_text(job: TrainingJob, sources: Sources) -> bytes | None:
-    """Returns the content of the job's script, or None if there is no script or the script is on a volume."""
-    if job.script is None or job.code_volume is not None or sources.script is not None:
-        return sources.script
-    path = sources.code_dir / script_in_code(job)
-    with located_errors("script", path):
-        return read_regular(path.resolve(), UNPACKED_LIMIT)
+def _read_files(job: TrainingJob, base: Path) -> tuple[Sources, bytes | None]:
+    """Returns the sources without requirements, and the content of the job's script.
 
-
-def _read_files(job: TrainingJob, base: Path) -> Sources:
+    The content is None if there is no script or the script is on a volume.
+    """
     if job.code_volume is not None:
-        return Sources(base, base)
+        return Sources(base, base), None
     if job.command is not None:
         check_launch_script(job, base / (job.code_directory or ""))
     if job.code_directory is not None:
@@ -139,7 +133,7 @@ def _read_files(job: TrainingJob, base: Path) -> Sources:
     # The job has no files. `base` is not resolved, because resolving a path is slow compared with a render.
     if job.function is not None:
         _check_size("function", "the program", len(job.function.encode()))
-    return Sources(base, base)
+    return Sources(base, base), None
 
 
 def list_code(job: TrainingJob, base_dir: Path) -> CodeFiles:
@@ -156,8 +150,9 @@ def list_code(job: TrainingJob, base_dir: Path) -> CodeFiles:
         return find_code_files(directory)
 
 
-def _read_code(job: TrainingJob, base: Path, directory: Path) -> Sources:
+def _read_code(job: TrainingJob, base: Path, directory: Path) -> tuple[Sources, bytes | None]:
     code = list_code(job, base)
+    text = None
     archive, too_large, notes = None, "", ignored_notes(code)
     with located_errors("code", directory):
         try:
@@ -173,11 +168,14 @@ def _read_code(job: TrainingJob, base: Path, directory: Path) -> Sources:
             f"script: {job.script} is not among the shipped files of code ({directory});"
             f" give a path inside it that {code.remedy_file} does not exclude, or leave code out"
         )
+    if job.script is not None:
+        with located_errors("script", directory / script):
+            text = read_regular(code.files[script].path, UNPACKED_LIMIT)
     files = tuple(code.largest_first())
-    return Sources(base, directory, archive=archive, files=files, notes=notes, unshippable=too_large)
+    return Sources(base, directory, archive=archive, files=files, notes=notes, unshippable=too_large), text
 
 
-def _read_script(base: Path, path: Path) -> Sources:
+def _read_script(base: Path, path: Path) -> tuple[Sources, bytes]:
     with located_errors("script", path):
         if not path.is_file():
             raise _missing("script", "file", path, base)
@@ -198,8 +196,8 @@ def _read_script(base: Path, path: Path) -> Sources:
             else:
                 sources = Sources(base, path.parent, script=text, files=((path.name, len(text)),))
         except BadInputError as error:
-            return Sources(base, path.parent, unshippable=str(error))
-        return replace(sources, missing=siblings.missing)
+            return Sources(base, path.parent, unshippable=str(error)), text
+        return replace(sources, missing=siblings.missing), text
 
 
 def _with_siblings(base: Path, path: Path, files: dict[str, CodeFile]) -> Sources:

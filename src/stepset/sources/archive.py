@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
 
+from stepset.directory_trees import Cursor
 from stepset.errors import BadInputError
 from stepset.sources.code_files import CodeFiles, secret_problem, shown
 from stepset.sources.regular_file import ChangedError, read_regular
@@ -50,12 +54,15 @@ def compress(code: CodeFiles) -> bytes:
         raise over_limit(code, code.size, "unpacked")
     plain = io.BytesIO()
     problems = []
-    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with (
+        closing(Cursor(Path("/"))) as cursor,
+        tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
         for name, file in code.files.items():
-            mode = file.path.stat(follow_symlinks=False).st_mode
-            content = read_regular(file.path, UNPACKED_LIMIT)
+            content = read_regular(file.path, UNPACKED_LIMIT, cursor)
             if content is None:  # the file was a regular file when the directory was listed
                 raise ChangedError(str(file.path))
+            mode = os.stat(file.path.name, dir_fd=cursor.fd, follow_symlinks=False).st_mode
             if holds_secret(name, content):
                 problems.append(secret_problem(name, code.remedy_file, code.directory))
             info = tarfile.TarInfo(name)

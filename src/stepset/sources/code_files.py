@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
+from stepset.directory_trees import Cursor, Entry
 from stepset.errors import BadInputError
 from stepset.sources.ignore import NEVER_CODE, OWN_FILE, RUN_ENTRIES, VENV_FILE, IgnoreRules
+from stepset.sources.regular_file import errors_of
 from stepset.sources.secret_files import secret_by_name
+from stepset.spec.scalars import shortened
 
 MAX_FILES = 10_000
 """The maximum number of shipped files. A directory with more files contains data, or is the wrong directory."""
+MAX_PATH = 4_000
+"""The maximum number of bytes of a path within the code directory. Linux limits paths to 4,096 bytes (PATH_MAX)."""
 MAX_ENTRIES = 100_000
 """The maximum number of examined files and directories, including ignored ones. The limit also bounds the time."""
 _SHOWN = 10
@@ -25,7 +30,8 @@ class CodeFile:
     """A file that is shipped.
 
     Args:
-        path: the path of the regular file on this machine. For a symbolic link, this is the target of the link.
+        path: the absolute path of the regular file on this machine. It contained no symbolic link when the directory
+            was read. For a symbolic link, this is the target of the link.
         size: the number of bytes at the time when the directory was read.
     """
 
@@ -78,6 +84,7 @@ def find_code_files(directory: Path) -> CodeFiles:
     Raises:
         BadInputError: a file cannot be shipped, or there are too many files. The message has one line for each file
             that cannot be shipped.
+        ChangedError: another program replaced a directory during the call.
         OSError: a directory cannot be read.
     """
     root = directory.resolve()
@@ -107,7 +114,7 @@ class _Walk:
     """One traversal of a code directory."""
 
     root: Path
-    rules: IgnoreRules = field(init=False)
+    rules: IgnoreRules = field(default_factory=IgnoreRules)
     files: dict[str, CodeFile] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -116,49 +123,62 @@ class _Walk:
     ignored_directories: int = 0
     _seen: int = 0
 
-    def __post_init__(self) -> None:
-        self.rules = IgnoreRules.of_directory(self.root)
-
     def collect(self) -> None:
-        """Fills the fields. The method is not recursive, because deep directories would exceed Python's stack."""
+        """Fills the fields. Follows no link, also if another program replaces a directory by a link."""
+        with closing(Cursor(Path("/"))) as cursor:
+            self._collect(cursor)
+
+    def _collect(self, cursor: Cursor) -> None:
         folders = [("", self.rules)]
         while folders:
             folder, rules = folders.pop()
-            entries = self._entries(folder)
+            with errors_of(self.root / folder):
+                cursor.move_to((self.root / folder).parts[1:])
+                entries = sorted(cursor.entries(MAX_ENTRIES + 1 - self._seen))
             names = {entry.name for entry in entries}
+            if not folder:
+                rules = self.rules = IgnoreRules.of_directory(self.root)
+            self._count(folder, len(entries))
             if folder and (VENV_FILE in names or names >= RUN_ENTRIES):
                 continue
             if folder and rules.file_name in names:
                 rules = rules.in_folder(self.root, folder)
-            for entry in entries:
-                if entry.name in NEVER_CODE:
-                    continue
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                is_directory = entry.is_dir(follow_symlinks=False)
-                if rules.ignores(name, is_directory):
-                    self.ignored_directories += is_directory
-                    self.ignored_files += not is_directory
-                elif is_directory:
-                    folders.append((name, rules))
-                elif entry.is_symlink():
-                    self.links.append(name)
-                elif entry.is_file(follow_symlinks=False):
-                    self.files[name] = CodeFile(self.root / name, entry.stat(follow_symlinks=False).st_size)
-                else:
-                    self.problems.append(
-                        f"code: {shown(name)} is a pipe, socket or device, and cannot be shipped; remove it, or add it"
-                        f" to {rules.file_name or OWN_FILE}"
-                    )
+            with errors_of(self.root / folder):
+                for entry in entries:
+                    name = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.name not in NEVER_CODE and self._add(name, entry, rules, cursor.fd):
+                        folders.append((name, rules))
 
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        with os.scandir(self.root / folder) as scan:
-            entries = sorted(islice(scan, MAX_ENTRIES + 1 - self._seen), key=lambda entry: entry.name)
-        self._seen += len(entries)
-        self.counts[folder.split("/", 1)[0]] += len(entries)
+    def _add(self, name: str, entry: Entry, rules: IgnoreRules, fd: int) -> bool:
+        """Adds an entry of the directory with the descriptor `fd`. Returns whether it is a directory to traverse."""
+        if rules.ignores(name, entry.is_directory):
+            self.ignored_directories += entry.is_directory
+            self.ignored_files += not entry.is_directory
+        elif len(os.fsencode(name)) > MAX_PATH:
+            self.problems.append(
+                f"code: {shortened(shown(name))} has a path of more than {MAX_PATH} bytes, and cannot be"
+                f" shipped; remove it, or add it to {rules.file_name or OWN_FILE}"
+            )
+        elif entry.is_directory:
+            return True
+        elif entry.is_link:
+            self.links.append(name)
+        elif entry.is_file:
+            about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+            self.files[name] = CodeFile(self.root / name, about.st_size)
+        else:
+            self.problems.append(
+                f"code: {shown(name)} is a pipe, socket or device, and cannot be shipped; remove it, or add it"
+                f" to {rules.file_name or OWN_FILE}"
+            )
+        return False
+
+    def _count(self, folder: str, entries: int) -> None:
+        self._seen += entries
+        self.counts[folder.split("/", 1)[0]] += entries
         if self._seen > MAX_ENTRIES:
             remedy_file = self.rules.file_name or OWN_FILE
             raise _too_many(self.root, f"more than {MAX_ENTRIES} files and directories", self.counts, remedy_file)
-        return entries
 
     def link_problems(self) -> Iterator[str]:
         """Yields an error line for each link whose target is not a shipped file. Adds all other links to `files`."""

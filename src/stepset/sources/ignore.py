@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -96,7 +97,7 @@ class IgnoreRules:
             OSError: the ignore file cannot be read.
         """
         for name in (OWN_FILE, GIT_FILE):
-            if os.path.lexists(directory / name):
+            with suppress(FileNotFoundError):
                 return cls(name).in_folder(directory, "")
         return cls()
 

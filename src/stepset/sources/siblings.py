@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from stepset.directory_trees import Cursor, Entry
 from stepset.errors import BadInputError
 from stepset.sources.code_files import CodeFile
 from stepset.sources.ignore import NEVER_CODE
 from stepset.sources.path_edits import path_edits
-from stepset.sources.regular_file import read_regular
+from stepset.sources.regular_file import ChangedError, errors_of, read_regular
 
 MAX_MODULES = 1_000
 """The maximum number of modules that are shipped with a script."""
@@ -145,11 +148,10 @@ class _Search:
         waiting = self._read(script, text, ())
         while waiting:
             name = waiting.pop()
-            for path in self._modules(name):
+            for path, found in self._modules(name):
                 shipped = path.relative_to(self.root).as_posix()
                 if shipped == self.script or shipped in self.files:
                     continue
-                found = path.resolve()
                 self.files[shipped] = CodeFile(found, found.stat().st_size)
                 if len(self.files) > MAX_MODULES:
                     raise self._too_many(f"more than {MAX_MODULES} modules")
@@ -188,8 +190,11 @@ class _Search:
         roots = [each.directory for each in self._added if each.shipped and path.is_relative_to(each.directory)]
         return path.relative_to(max([self.root, *roots], key=lambda root: len(root.parts))).parent.parts
 
-    def _modules(self, name: Parts) -> Iterator[Path]:
-        """Yields the files of a module. Selects the same files as Python's import system."""
+    def _modules(self, name: Parts) -> Iterator[tuple[Path, Path]]:
+        """Yields the path of each file of a module, and the same path without links.
+
+        Selects the same files as Python's import system.
+        """
         if name[0] in sys.stdlib_module_names:
             return
         for place in (_Added(self.root, False, True), *self._added):
@@ -200,20 +205,23 @@ class _Search:
             if not place.shipped:
                 self.outside.setdefault(name[0], place)
             elif found.suffix:
-                yield found
+                yield found, found.resolve()
             else:
                 yield from self._package(found)
             return
 
-    def _package(self, package: Path) -> Iterator[Path]:
-        for directory, folders, names in os.walk(package, onerror=_raise):
-            folders[:] = sorted(name for name in folders if name not in NEVER_CODE)
-            self._entries += len(folders) + len(names)
-            if self._entries > _MAX_ENTRIES:
-                raise self._too_many(f"more than {_MAX_ENTRIES} files")
-            yield from (
-                path for name in sorted(names) if name.endswith(".py") and (path := Path(directory, name)).is_file()
-            )
+    def _package(self, package: Path) -> Iterator[tuple[Path, Path]]:
+        real = package.resolve()
+        with errors_of(real), closing(Cursor(Path("/"))) as cursor:
+            cursor.move_to(real.parts[1:])
+            for entries in cursor.walk(_raise):
+                entries[:] = sorted(each for each in entries if not each.is_directory or each.name not in NEVER_CODE)
+                self._entries += len(entries)
+                if self._entries > _MAX_ENTRIES:
+                    raise self._too_many(f"more than {_MAX_ENTRIES} files")
+                for entry in entries:
+                    if entry.name.endswith(".py") and (found := _module_file(cursor, entry)):
+                        yield package.joinpath(*cursor.parts[len(real.parts) - 1 :], entry.name), found
 
     def _too_many(self, count: str) -> BadInputError:
         packages = sorted({name.split("/")[0].removesuffix(".py") for name in self.files})
@@ -256,5 +264,24 @@ def _outside(script: Path, outside: dict[str, _Added], current: Path) -> BadInpu
     )
 
 
-def _raise(error: OSError) -> None:
+def _module_file(cursor: Cursor, entry: Entry) -> Path | None:
+    """Returns the path, without links, of a regular file or of the file that a link leads to. Otherwise returns None.
+
+    Raises ChangedError if another program replaces a directory during the call, so that the path leads to another file.
+    """
+    path = Path("/", *cursor.parts, entry.name)
+    if not entry.is_link:
+        return path if entry.is_file else None
+    try:
+        about, found = os.stat(entry.name, dir_fd=cursor.fd), path.resolve()
+        if not stat.S_ISREG(about.st_mode):
+            return None
+        if os.path.samestat(about, found.lstat()):
+            return found
+    except OSError:  # the link leads nowhere
+        return None
+    raise ChangedError(str(path))
+
+
+def _raise(name: str, error: OSError) -> None:
     raise error

@@ -15,6 +15,7 @@ from kfp import dsl, local
 from stepset_kfp import distributed_train, wait_for_training
 from stepset_kfp.training.distributed_train.component import distributed_train as component
 from tests.kfp.pipelines import DDP, one_step, run_pipeline
+from tests.security.deep_trees import PROGRAM
 from tests.waiting import until
 
 pytestmark = pytest.mark.local
@@ -184,3 +185,18 @@ def test_a_task_outside_of_a_pipeline_has_its_outputs_when_it_is_created(tmp_pat
     task = distributed_train(framework="plain", function=program)
     assert task.outputs["result"] == {"loss": 0.5}
     assert wait_for_training(run=task.outputs["run"]).outputs["result"] == {"loss": 0.5}
+
+
+def test_deep_folders_beside_the_code_of_a_step_are_deleted(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    (tmp_path / "train.py").write_text(f"{PROGRAM}\ndeep(os.path.dirname(os.path.abspath(__file__)))\n")
+    ran = run_pipeline(
+        one_step(lambda: distributed_train(base_dir=tmp_path, framework="plain", num_nodes=1, script="train.py")),
+        tmp_path / "out",
+    )
+    assert ran.error is None, ran.log
+    assert {path.name for path in temporary.glob("stepset-*")} <= {f"stepset-{os.getuid()}"}
