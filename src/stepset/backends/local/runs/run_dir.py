@@ -247,14 +247,14 @@ class RunDir:
     def disk_usage(self) -> int:
         """Returns the number of bytes that the directory occupies on the disk.
 
-        Files that are deleted during the call, and directories that cannot be read, are ignored.
+        Files that are deleted during the call, and files and directories that cannot be examined, are ignored.
         """
         blocks = 0
         with suppress(OSError), closing(Cursor(self.path)) as cursor:
             for entries in cursor.walk(lambda name, error: None):
                 blocks += cursor.about.st_blocks
                 for name in (entry.name for entry in entries if not entry.is_directory):
-                    with suppress(FileNotFoundError):
+                    with suppress(OSError):
                         blocks += os.stat(name, dir_fd=cursor.fd, follow_symlinks=False).st_blocks
         return blocks * 512
 
