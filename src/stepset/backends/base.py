@@ -199,6 +199,7 @@ class Backend(Protocol):
         Raises:
             RunNotFoundError: a name is not the name of a run. No run is deleted.
             BadInputError: a run has not finished. No run is deleted.
+            InfrastructureError: the directory of a local run cannot be deleted. All other runs are deleted.
         """
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
