@@ -41,11 +41,13 @@ class Pod:
             ("id_rsa", SSH_PRIVATE_KEY),
             ("id_rsa.pub", SSH_PUBLIC_KEY),
             ("authorized_keys", SSH_PUBLIC_KEY),
+            *([("known_hosts", "ssh-known-hosts")] if _mounts_known_hosts(objects) else []),
         ):
             (directory / "secret" / name).write_text(keys[key])
-        (agent,) = (each["data"] for each in objects if "node.json" in each.get("data", {}))
-        files = [each for each in json.loads(self._local(agent["node.json"]))["files"] if "/secret/" in each["source"]]
-        copy_files(files)
+        (directory / "secret" / "id_rsa").chmod(0o600)
+        for agent in (each["data"] for each in objects if "node.json" in each.get("data", {})):
+            files = json.loads(self._local(agent["node.json"]))["files"]
+            copy_files([each for each in files if "/secret/" in each["source"]])
         (texts,) = (each["data"] for each in objects if "ssh_config" in each.get("data", {}))
         self._texts = {name: self._local(text) for name, text in texts.items()}
 
@@ -79,6 +81,10 @@ class Pod:
         )
 
 
+def _mounts_known_hosts(objects: list[dict[str, Any]]) -> bool:
+    return '"path": "known_hosts"' in json.dumps([each for each in objects if each["kind"] == "JobSet"])
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
@@ -90,9 +96,12 @@ def secret(objects: list[dict[str, Any]]) -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.parametrize("agent", [True, False])
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
-def test_a_server_without_the_run_s_host_key_is_refused(tmp_path: Path, implementation: str) -> None:
-    objects = rendered(framework={"kind": "mpi", "implementation": implementation}, num_nodes=2)
+def test_a_server_without_the_run_s_host_key_is_refused(tmp_path: Path, implementation: str, agent: bool) -> None:
+    program = {} if agent else {"command": ["./solver"]}
+    objects = rendered(framework={"kind": "mpi", "implementation": implementation}, num_nodes=2, **program)
+    assert any("node.json" in each.get("data", {}) for each in objects) is agent
     keys, others = secret(objects), secret(objects)
     pod = Pod(tmp_path / "pod", objects, keys)
     # The impostor admits the client's key but has another host key.

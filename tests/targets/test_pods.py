@@ -311,7 +311,7 @@ class TestSsh:
     def test_keys_are_placeholders_that_the_agent_copies_with_mode_600(self) -> None:
         objects = rendered(framework="mpi", num_nodes=1, procs_per_node=1)
         secret = of_kind(objects, "Secret")
-        assert set(secret["stringData"]) == {"ssh-privatekey", "ssh-publickey"}
+        assert set(secret["stringData"]) == {"ssh-privatekey", "ssh-publickey", "ssh-known-hosts"}
         assert all(text.startswith("<") for text in secret["stringData"].values())
         key, known_hosts = agent_config(objects)["files"][-2:]
         assert key == {"source": "/home/mpiuser/.ssh/id_rsa", "path": "/stepset/run/ssh/id_rsa", "mode": "0600"}
@@ -324,7 +324,15 @@ class TestSsh:
         objects = rendered(framework="mpi", num_nodes=1, procs_per_node=1, command=["mpirun", "x"], agent=False)
         files = of_kind_named(objects, "digits-ssh-config")["data"]
         assert "HostKey /home/mpiuser/.ssh/id_rsa" in files["sshd_config"]
-        assert "StrictHostKeyChecking no\n" in files["ssh_config"], "nothing writes known hosts"
+        known_hosts = "/home/mpiuser/.ssh/known_hosts"
+        assert f"StrictHostKeyChecking yes\n  UserKnownHostsFile {known_hosts}\n" in files["ssh_config"]
+
+    def test_without_the_agent_and_with_trainers_secret_nothing_writes_known_hosts(self) -> None:
+        job = {"framework": "mpi", "num_nodes": 1, "procs_per_node": 1, "command": ["mpirun", "x"], "agent": False}
+        objects = rendered("trainjob", **job)
+        assert not [each for each in objects if each["kind"] == "Secret"]
+        files = of_kind_named(objects, "digits-ssh-config")["data"]
+        assert "StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n" in files["ssh_config"]
 
     def test_hydras_processes_find_the_launcher_by_the_namespaces_name(self) -> None:
         from stepset.targets.kinds import jobset

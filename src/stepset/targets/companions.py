@@ -40,7 +40,8 @@ def companions(
     objects += [code] if code else []
     objects += [file_object(request, file, names) for file in plan.files if file.name not in trainer_volumes]
     if plan.ssh is not None:
-        objects.append(ssh.ssh_config_map(request, plan.ssh, names))
-        if ssh.SECRET_VOLUME not in trainer_volumes:
+        own_secret = ssh.SECRET_VOLUME not in trainer_volumes
+        objects.append(ssh.ssh_config_map(request, plan.ssh, names, own_secret=own_secret))
+        if own_secret:
             objects.append(ssh_secret(request))
     return objects

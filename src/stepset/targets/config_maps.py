@@ -22,6 +22,7 @@ AGENT_KEY = "agent.py"
 INSTALLER_KEY = "install.py"
 SSH_PRIVATE_KEY = "ssh-privatekey"
 SSH_PUBLIC_KEY = "ssh-publickey"
+SSH_KNOWN_HOSTS = "ssh-known-hosts"
 
 CONFIG_MAP_LIMIT = 1024 * 1024
 """The maximum total size of the values of a ConfigMap, in bytes.
@@ -125,8 +126,8 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
     """Returns the Secret for the run's ssh keys.
 
     The Secret contains placeholders instead of keys. The backend generates the keys when it submits the run. Kubeflow
-    Trainer creates a Secret with the same name, the same type and the same keys in `data` (v2.3.0
-    pkg/runtime/framework/plugins/mpi/mpi.go). Both Secrets are immutable.
+    Trainer creates a Secret with the same name and type (v2.3.0 pkg/runtime/framework/plugins/mpi/mpi.go). It lacks the
+    known_hosts file. Both Secrets are immutable.
     """
     return {
         "apiVersion": "v1",
@@ -134,7 +135,7 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
         "metadata": metadata(request, secret_name(request)),
         "type": "kubernetes.io/ssh-auth",
         "immutable": True,
-        "stringData": {key: placeholder(key) for key in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY)},
+        "stringData": {key: placeholder(key) for key in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, SSH_KNOWN_HOSTS)},
     }
 
 

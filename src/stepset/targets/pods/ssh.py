@@ -14,7 +14,7 @@ from stepset.plan.model import PodGroup, SshKeys
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
 from stepset.spec.template import node_container, node_env_names
-from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, config_map, secret_name
+from stepset.targets.config_maps import SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, config_map, secret_name
 from stepset.targets.names import CONTAINER, RUN_DIR, SSH_DIR, PodNames
 from stepset.targets.pods.env import container_env, known_values
 from stepset.targets.pods.overlay import overlay_of
@@ -31,8 +31,8 @@ run as another user. Therefore the agent copies the key.
 
 PRIVATE_KEY = "id_rsa"
 PUBLIC_KEY = f"{PRIVATE_KEY}.pub"
-KNOWN_HOSTS = f"{SSH_KEYS_DIR}/known_hosts"
-"""The path of the known_hosts file. The agent writes this file. All ssh servers of a run have the same host key."""
+KNOWN_HOSTS = "known_hosts"
+"""The file with the host key. All ssh servers of a run have the same host key, which is the private key of the run."""
 SSHD_CONFIG = "sshd_config"
 SSH_CONFIG = "ssh_config"
 SECRET_VOLUME = "mpi-ssh-auth"
@@ -64,14 +64,18 @@ def agent_files(ssh: SshKeys) -> list[dict[str, str]]:
     """Returns the files that the agent copies. These are the private key and the known_hosts file."""
     return [
         {"source": f"{ssh.path}/{PRIVATE_KEY}", "path": key_path(ssh, agent=True), "mode": "0600"},
-        {"source": f"{ssh.path}/{PUBLIC_KEY}", "path": KNOWN_HOSTS, "mode": "0600", "prefix": "* "},
+        {"source": f"{ssh.path}/{PUBLIC_KEY}", "path": f"{SSH_KEYS_DIR}/{KNOWN_HOSTS}", "mode": "0600", "prefix": "* "},
     ]
 
 
-def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dict[str, Any]:
-    """Returns the ConfigMap with the configurations of the ssh servers and of the ssh client."""
+def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames, *, own_secret: bool) -> dict[str, Any]:
+    """Returns the ConfigMap with the configurations of the ssh servers and of the ssh client.
+
+    If `own_secret` is true, stepset creates the Secret with the keys. The Secret of Kubeflow Trainer has no known_hosts
+    file. In this case, only an agent can create the file.
+    """
     port = request.plan.ports[_SSH_PORT]
-    agent = any(group.agent for group in request.plan.groups if group.name in ssh.groups)
+    agent = _has_agent(request, ssh)
     key = key_path(ssh, agent)
     server = (
         f"Port {port}",
@@ -84,18 +88,21 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames) -> dic
         "UseDNS no",
         *_session_env(request, names),
     )
+    known_hosts = f"{SSH_KEYS_DIR if agent else ssh.path}/{KNOWN_HOSTS}" if agent or own_secret else "/dev/null"
     client = (
         "Host *",
         f"  Port {port}",
         f"  IdentityFile {key}",
-        # Only the agent creates a known_hosts file. The Secret contains the public key, but not in the format of a
-        # known_hosts file.
-        f"  StrictHostKeyChecking {'yes' if agent else 'no'}",
-        f"  UserKnownHostsFile {KNOWN_HOSTS if agent else '/dev/null'}",
+        f"  StrictHostKeyChecking {'yes' if agent or own_secret else 'no'}",
+        f"  UserKnownHostsFile {known_hosts}",
         "  LogLevel ERROR",
     )
     files = {SSHD_CONFIG: server, SSH_CONFIG: client}
     return config_map(request, config_name(request), data={k: "\n".join(v) + "\n" for k, v in files.items()})
+
+
+def _has_agent(request: RenderRequest, ssh: SshKeys) -> bool:
+    return any(group.agent for group in request.plan.groups if group.name in ssh.groups)
 
 
 def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
@@ -137,6 +144,8 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
         {"key": SSH_PUBLIC_KEY, "path": PUBLIC_KEY, "mode": 0o644},
         {"key": SSH_PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
     ]
+    if not _has_agent(request, ssh):
+        items.append({"key": SSH_KNOWN_HOSTS, "path": KNOWN_HOSTS, "mode": 0o644})
     source = {"secretName": secret_name(request), "items": items, "defaultMode": 0o400}
     keys = {"name": SECRET_VOLUME, "secret": source}
     return [keys, config], [{"name": SECRET_VOLUME, "mountPath": ssh.path}, *mounts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.config_maps import SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 
 def with_keys(manifest: Manifest) -> dict[str, Any]:
@@ -26,5 +26,7 @@ def with_keys(manifest: Manifest) -> dict[str, Any]:
         serialization.NoEncryption(),
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    keys = {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: f"{public.decode('ascii')}\n"}
+    line = f"{public.decode('ascii')}\n"
+    # All ssh servers of the run use the run's key as their host key.
+    keys = {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: line, SSH_KNOWN_HOSTS: f"* {line}"}
     return {**manifest, "stringData": keys}
