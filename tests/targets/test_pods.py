@@ -327,6 +327,20 @@ class TestSsh:
         known_hosts = "/home/mpiuser/.ssh/known_hosts"
         assert f"StrictHostKeyChecking yes\n  UserKnownHostsFile {known_hosts}\n" in files["ssh_config"]
 
+    @pytest.mark.parametrize(
+        ("home", "agent", "mode", "group"),
+        [("/root", False, 0o600, None), ("/root", True, 0o640, 1000), ("/home/mpiuser", False, 0o640, 1000)],
+    )
+    def test_only_root_can_read_the_key_that_root_uses_without_the_agent(
+        self, home: str, agent: bool, mode: int, group: int | None
+    ) -> None:
+        framework = {"kind": "mpi", "ssh_auth_mount_path": f"{home}/.ssh"}
+        objects = rendered(framework=framework, num_nodes=1, procs_per_node=1, command=["mpirun", "x"], agent=agent)
+        spec = pod(objects)["spec"]
+        (volume,) = [each for each in spec["volumes"] if each["name"] == "mpi-ssh-auth"]
+        assert volume["secret"]["items"][0]["mode"] == mode
+        assert spec.get("securityContext", {}).get("fsGroup") == group
+
     def test_without_the_agent_and_with_trainers_secret_nothing_writes_known_hosts(self) -> None:
         job = {"framework": "mpi", "num_nodes": 1, "procs_per_node": 1, "command": ["mpirun", "x"], "agent": False}
         objects = rendered("trainjob", **job)

@@ -36,6 +36,7 @@ KNOWN_HOSTS = "known_hosts"
 SSHD_CONFIG = "sshd_config"
 SSH_CONFIG = "ssh_config"
 SECRET_VOLUME = "mpi-ssh-auth"
+_ROOT_SSH = "/root/.ssh"
 CONFIG_VOLUME = "stepset-ssh"
 _SSH_PORT = "ssh"
 _ANY_FIELD = "metadata.name"
@@ -101,6 +102,15 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames, *, own
     return config_map(request, config_name(request), data={k: "\n".join(v) + "\n" for k, v in files.items()})
 
 
+def used_by_root(request: RenderRequest, ssh: SshKeys) -> bool:
+    """Returns whether root itself uses the mounted keys, because no agent copies them.
+
+    ssh and sshd refuse a private key of their own user that the group can read. As in kubeflow/mpi-operator v0.8.0
+    (pkg/controller/mpi_job_controller.go, setupSSHOnPod), the path of the mounted keys determines this.
+    """
+    return ssh.path == _ROOT_SSH and not _has_agent(request, ssh)
+
+
 def _has_agent(request: RenderRequest, ssh: SshKeys) -> bool:
     return any(group.agent for group in request.plan.groups if group.name in ssh.groups)
 
@@ -138,9 +148,9 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
     ]
     if not secret:
         return [config], mounts
-    # The file modes are those of Kubeflow Trainer v2.3.0.
+    # The other file modes are those of Kubeflow Trainer v2.3.0.
     items = [
-        {"key": SSH_PRIVATE_KEY, "path": PRIVATE_KEY, "mode": 0o640},
+        {"key": SSH_PRIVATE_KEY, "path": PRIVATE_KEY, "mode": 0o600 if used_by_root(request, ssh) else 0o640},
         {"key": SSH_PUBLIC_KEY, "path": PUBLIC_KEY, "mode": 0o644},
         {"key": SSH_PUBLIC_KEY, "path": "authorized_keys", "mode": 0o644},
     ]

@@ -155,10 +155,12 @@ def _container(
 def _ssh_users(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
     """Returns the `fsGroup` of pods that mount ssh keys. Without it, only root could read the keys.
 
+    The kubelet makes all files of the volume readable by this group, so pods in which root uses the keys have no group.
+
     The group ID is the same as in the runtimes of Kubeflow Trainer.
     """
     keys = request.plan.ssh
-    if keys is None or group.name not in keys.groups:
+    if keys is None or group.name not in keys.groups or ssh.used_by_root(request, keys):
         return {}
     return {"securityContext": {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"}}
 
