@@ -161,6 +161,17 @@ def test_the_training_container_opens_the_references_ports_and_keeps_its_own(row
     assert {port["containerPort"]: port["name"] for port in ports if "name" in port} == named
 
 
+def _used_without_agent(volume: dict[str, Any], mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Adds what the reference does not have if ssh uses the mounted keys (docs/design/README.md)."""
+    if "secret" not in volume:
+        return volume
+    known_hosts = {"key": "ssh-known-hosts", "path": "known_hosts", "mode": 0o644}
+    private, *public = volume["secret"]["items"]
+    if {"name": volume["name"], "mountPath": "/root/.ssh"} in mounts:
+        private = {**private, "mode": 0o600}
+    return {**volume, "secret": {**volume["secret"], "items": [private, *public, known_hosts]}}
+
+
 @pytest.mark.parametrize("row", _params(*(r for r in RENDERED if "configMap" in r["expect"])))
 def test_mpi_jobs_have_the_references_hostfile_secret_and_mounts(row: dict[str, Any]) -> None:
     objects = _render(row)
@@ -171,14 +182,15 @@ def test_mpi_jobs_have_the_references_hostfile_secret_and_mounts(row: dict[str, 
         assert found[name]["data"] == expected["configMap"]["data"]
     secret = found[expected["secret"]["name"]]
     assert (secret["type"], secret["immutable"]) == (expected["secret"]["type"], expected["secret"]["immutable"])
-    assert list(secret["stringData"]) == expected["secret"]["keys"]
+    assert list(secret["stringData"]) == [*expected["secret"]["keys"], "ssh-known-hosts"]
     for group in ("node", "launcher"):
         theirs = expected["replicatedJobs"].get(group, {})
         volumes = pod(objects, group)["spec"]["volumes"]
+        mounts = container(objects, group)["volumeMounts"]
+        agent = any(volume["name"] == "stepset-agent" for volume in volumes)
         for volume in theirs.get("volumes", ()):
             if volume["name"].startswith("mpi-"):
-                assert _modes(volume) in volumes
-        mounts = container(objects, group)["volumeMounts"]
+                assert (_modes(volume) if agent else _used_without_agent(_modes(volume), mounts)) in volumes
         for mount in theirs.get("containers", {}).get("node", {}).get("volumeMounts", ()):
             if mount["name"].startswith("mpi-"):
                 assert mount in mounts
