@@ -161,6 +161,12 @@ def test_a_value_that_the_start_of_the_tail_cuts_is_replaced(offset: int, extra:
     assert not any(secret[at : at + SHORTEST] in shown for at in range(10))
 
 
+def test_a_value_whose_parts_have_different_colours_is_replaced() -> None:
+    tail = Tail(Redactor(["tok-0123456789"]))
+    tail.add(b"ValueError: tok-01234\x1b[1;31m56789\x1b[0m\n")
+    assert tail.text() == f"ValueError: {MASK}\n"
+
+
 def test_a_value_that_is_not_utf_8_is_replaced() -> None:
     secret = b"pass\xffword"
     redactor = Redactor([secret.decode("utf-8", "surrogateescape")])

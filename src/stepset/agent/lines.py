@@ -228,12 +228,11 @@ class Tail:
         cut = self._cut or len(self._data) > _TAIL_SIZE
         if cut:
             data = data.lstrip(bytes(range(0x80, 0xC0)))  # Removes the rest of a UTF-8 character that was cut.
-        text = self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
-        if "\x1b[" not in text:
-            return text
-        import re  # only a failed process needs this import, which takes milliseconds
+        if b"\x1b[" in data:
+            import re  # only a failed process needs this import, which takes milliseconds
 
-        return re.sub(r"\x1b\[[\d;]{0,32}m", "", text)
+            data = re.sub(rb"\x1b\[[\d;]{0,32}m", b"", data)  # Colours within a secret would hide it from the redactor.
+        return self.redactor.text(data.decode("utf-8", "replace"), cut=cut)
 
     def failed_at(self) -> float:
         """Returns the time of the failure. It is the time of a traceback in the last 10 s, or the current time."""
