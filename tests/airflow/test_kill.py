@@ -116,14 +116,17 @@ def test_execution_timeout_fails_the_task_leaves_no_process_and_is_named_as_the_
 ) -> None:
     pids = tmp_path / "pids"
     for seconds in (5, 30, 120):
-        timeout = f"retries=1, retry_delay=0.1, execution_timeout=datetime.timedelta(seconds={seconds})"
+        timeout = (
+            f"retries=1, retry_delay=0.1, execution_timeout=datetime.timedelta(seconds={seconds}),"
+            " termination_grace_period=4"
+        )
         run = run_dag(write_dag(task(pids, timeout), TRAINS_FOR_EVER, imports="import datetime"))
         assert run.task_state("train") == "failed"
         assert type(run.error).__name__ == "AirflowTaskTimeout"
         assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
         if len(list(pids.iterdir())) >= 4:
             found = max(stepset.list_runs(), key=lambda each: each.created)
-            why = f"execution_timeout ({duration(seconds)}) expired; its ranks had 50 s to save."
+            why = f"execution_timeout ({duration(seconds)}) expired; its ranks had 2 s to save."
             assert [line for line in run.lines if line.startswith("run ") and line.endswith(f": {why}")], (
                 run.explained()
             )

@@ -250,7 +250,8 @@ class TestTheCallingProcess:
         program = (
             "import stepset\n"
             "try:\n"
-            "    stepset.run({'name': 'job', 'framework': 'plain', 'script': 'train.py', 'num_nodes': 2})\n"
+            "    job = {'name': 'job', 'framework': 'plain', 'script': 'train.py', 'num_nodes': 2}\n"
+            "    stepset.run({**job, 'termination_grace_period': 4})\n"
             "except KeyboardInterrupt:\n"
             "    print('interrupted', flush=True)\n"
         )

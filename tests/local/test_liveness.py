@@ -38,7 +38,7 @@ time.sleep(600)
 SUPERVISE = """
 import stepset
 stepset.run({"name": "job", "framework": {"kind": "torch", "launcher": "none"}, "script": "train.py",
-             "num_nodes": 2, "procs_per_node": 2})
+             "num_nodes": 2, "procs_per_node": 2, "termination_grace_period": 4})
 """
 
 FORKED = """

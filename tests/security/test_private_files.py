@@ -25,7 +25,7 @@ from tests.cli.conftest import STEPSET
 pytestmark = pytest.mark.local
 
 SNAPSHOT = """
-import json, os, pathlib, sys, time
+import contextlib, json, os, pathlib, sys, time
 os.umask(0o077)  # the files of the script are its own affair
 rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "RANK", "STEPSET_NODE_RANK") if name in os.environ)
 print(rank, flush=True)
@@ -38,7 +38,11 @@ if rank == "0":
         time.sleep(0.01)
     found = [path for place in places for path in (place, *place.rglob("*"))]
     library = ("torchelastic", "ompi.", "prte.", "pmix")  # in directories that only this user can enter
-    kinds = {str(path): path.lstat().st_mode for path in found if not any(word in str(path) for word in library)}
+    kinds = {}
+    for path in found:
+        with contextlib.suppress(FileNotFoundError):  # stepset has replaced the file meanwhile
+            if not any(word in str(path) for word in library):
+                kinds[str(path)] = path.lstat().st_mode
     pathlib.Path(sys.argv[1]).write_text(json.dumps(kinds))
 """
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create files of other users")
