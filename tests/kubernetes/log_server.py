@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from tests.kubernetes.serving import Serving
@@ -55,3 +56,28 @@ def line(number: int) -> bytes:
     """Returns a line with its timestamp in the format of a kubelet."""
     at = _START + timedelta(milliseconds=number)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}000Z line {number}\n".encode()
+
+
+class NumberedAnswers(Serving):
+    """A server whose answers have the lines of some numbers. Subclasses answer the requests.
+
+    Args:
+        answers: the line numbers for each request; the last ones also for all further requests. None is an error.
+
+    Attributes:
+        requests: the number of requests that were answered.
+    """
+
+    def __init__(self, *answers: Sequence[int] | None) -> None:
+        super().__init__()
+        self._answers = answers
+        self.requests = 0
+
+    async def _next(self, reader: asyncio.StreamReader) -> bytes | None:
+        """Reads a request. Returns the next answer as one chunk of a response, or None for an error."""
+        await reader.readuntil(b"\r\n\r\n")
+        numbers = self._answers[min(self.requests, len(self._answers) - 1)]
+        if numbers is None:
+            return None
+        text = b"".join(map(line, numbers))
+        return HEAD + b"%x\r\n%s\r\n" % (len(text), text)

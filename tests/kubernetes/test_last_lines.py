@@ -14,35 +14,20 @@ from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import PodLog
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.watch.lines import Batch
-from tests.kubernetes.log_server import HEAD, line
+from tests.kubernetes.log_server import NumberedAnswers
 from tests.kubernetes.nowhere import client_at
-from tests.kubernetes.serving import Serving
 
 RUNNING = LogPod("u", "pod", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
 NO_CONTAINER = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
 
-class LateServer(Serving):
-    """Answers each request with the lines of some numbers.
-
-    Args:
-        answers: the line numbers for each request; the last ones also for all further requests. None is an error.
-    """
-
-    def __init__(self, *answers: Sequence[int] | None) -> None:
-        super().__init__()
-        self._answers = answers
-        self.requests = 0
+class LateServer(NumberedAnswers):
+    """Each response is complete."""
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        numbers = self._answers[min(self.requests, len(self._answers) - 1)]
+        answer = await self._next(reader)
         self.requests += 1
-        if numbers is None:
-            writer.write(NO_CONTAINER)
-        else:
-            text = b"".join(map(line, numbers))
-            writer.write(HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text))
+        writer.write(NO_CONTAINER if answer is None else answer + b"0\r\n\r\n")
         await writer.drain()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -13,30 +12,19 @@ from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import PodLog
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.watch.lines import Batch
-from tests.kubernetes.log_server import HEAD, line
+from tests.kubernetes.log_server import NumberedAnswers
 from tests.kubernetes.nowhere import client_at
-from tests.kubernetes.serving import Serving
 
 POD = LogPod("u", "pod", "node", "node", 0, 0, "node 0", False, True, 0, False, False)
 
 
-class RotatingServer(Serving):
-    """Answers each request with the lines of some numbers; from the second request on, the response stays open.
-
-    Args:
-        answers: the line numbers for each request; the last ones also for all further requests.
-    """
-
-    def __init__(self, *answers: Sequence[int]) -> None:
-        super().__init__()
-        self._answers = answers
-        self.requests = 0
+class RotatingServer(NumberedAnswers):
+    """From the second request on, the response stays open."""
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        numbers = self._answers[min(self.requests, len(self._answers) - 1)]
-        text = b"".join(map(line, numbers))
-        writer.write(HEAD + b"%x\r\n%s\r\n" % (len(text), text))
+        answer = await self._next(reader)
+        assert answer is not None
+        writer.write(answer)
         await writer.drain()
         self.requests += 1
         if self.requests > 1:

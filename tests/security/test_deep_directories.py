@@ -137,41 +137,25 @@ class TestATree:
     @ROOT
     @pytest.mark.parametrize("mode", ["0o000", "0o500"])
     def test_without_permissions_is_deleted_by_its_owner(self, tmp_path: Path, mode: str) -> None:
-        tmp_path.chmod(0o777)
-        done = subprocess.run(
-            program(
-                "import os; from pathlib import Path; from stepset.directory_trees import delete_tree\n"
-                f"os.umask(0); tree = Path('tree'); (tree / 'a' / 'b').mkdir(parents=True)\n"
-                f"(tree / 'a' / 'b' / 'file').touch(); (tree / 'a' / 'b').chmod({mode}); (tree / 'a').chmod({mode})\n"
-                "delete_tree(tree); assert not tree.exists()"
-            ),
-            user=OTHER,
-            group=OTHER,
-            extra_groups=[],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
+        done = as_other(
+            tmp_path,
+            "import os; from pathlib import Path; from stepset.directory_trees import delete_tree\n"
+            f"os.umask(0); tree = Path('tree'); (tree / 'a' / 'b').mkdir(parents=True)\n"
+            f"(tree / 'a' / 'b' / 'file').touch(); (tree / 'a' / 'b').chmod({mode}); (tree / 'a').chmod({mode})\n"
+            "delete_tree(tree); assert not tree.exists()",
         )
         assert (done.returncode, done.stderr) == (0, "")
 
     @ROOT
     def test_of_another_user_is_one_error_and_all_else_is_deleted(self, tmp_path: Path) -> None:
-        tmp_path.chmod(0o777)
         (tmp_path / "tree" / "foreign" / "below").mkdir(parents=True)
         (tmp_path / "tree" / "other").mkdir()
         (tmp_path / "tree" / "file").touch()
         (tmp_path / "tree" / "foreign").chmod(0o000)
         (tmp_path / "tree").chmod(0o777)
-        done = subprocess.run(
-            program(
-                "from pathlib import Path; from stepset.directory_trees import discard_tree\ndiscard_tree(Path('tree'))"
-            ),
-            user=OTHER,
-            group=OTHER,
-            extra_groups=[],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
+        done = as_other(
+            tmp_path,
+            "from pathlib import Path; from stepset.directory_trees import discard_tree\ndiscard_tree(Path('tree'))",
         )
         assert done.stderr == "tree cannot be deleted: Permission denied: 'foreign'\n"
         assert [each.name for each in (tmp_path / "tree").iterdir()] == ["foreign"]
@@ -192,6 +176,13 @@ class TestATree:
             pytest.skip("root may not mount file systems here")
         assert done.stdout == "kept\n"
         assert done.stderr == f"{tree} cannot be deleted: Device or resource busy: 'mounted'\n"
+
+
+def as_other(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python code in a directory as another user, who may write to the directory."""
+    directory.chmod(0o777)
+    user = {"user": OTHER, "group": OTHER, "extra_groups": []}
+    return subprocess.run(program(code), cwd=directory, capture_output=True, text=True, **user)
 
 
 def stepset(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
