@@ -23,7 +23,7 @@ from tests.cluster.testbed.build import cache_root
 _WITHOUT_AIRFLOW = (
     "test_identity.py",
     "test_job_fields.py",
-    "test_outcome.py",
+    "test_exit_policy.py",
     "test_task_log.py",
     "test_record.py",
     "test_try_reason.py",
