@@ -139,14 +139,21 @@ _FURTHER_DEVICES = (
     ),
 )
 
+
+def _framework_models() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yields the models of the frameworks that have options, each followed by the models of these options."""
+    for kind, model in options.MODELS.items():
+        if model.model_fields.keys() != {"kind"}:
+            yield f"framework: {kind}", model
+        for name, field in model.model_fields.items():
+            for part in (field.annotation, *typing.get_args(field.annotation)):
+                if getattr(part, "__module__", "") == options.__name__:
+                    yield f"framework: {kind}, `{name}`", typing.cast("type[BaseModel]", part)
+
+
 _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("The job", TrainingJob),
-    ("framework: torch", options.Torch),
-    ("framework: torch, `elastic`", options.Elastic),
-    ("framework: torchtune", options.TorchTune),
-    ("framework: deepspeed", options.DeepSpeed),
-    ("framework: mpi", options.MPI),
-    ("framework: mlx", options.MLX),
+    *_framework_models(),
     ("`env`: a plain value", EnvText),
     ("`env`: a key of a Secret", EnvSecret),
     ("`env`: a field of the pod", EnvField),

@@ -16,13 +16,14 @@ from stepset.plan.dollar_notes import dollar_notes
 from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import MLX, MPI, NodeLaunched
+from stepset.spec.options import NodeLaunched
 
 _PLANNERS = {
     "torch": torch.plan,
     "torchtune": torchtune.plan,
     "deepspeed": deepspeed.plan,
     "mpi": mpi.plan,
+    "mlx": mlx.plan,
     "jax": jax.plan,
     "xgboost": xgboost.plan,
     "plain": plain.plan,
@@ -65,6 +66,4 @@ def _planned(job: TrainingJob) -> LaunchPlan:
             "framework.launch: 'command' lets the command of the job start the ranks, and the job has no command; leave"
             " launch out"
         )
-    if isinstance(job.framework, MLX):
-        return mpi.mpi_plan(job, MPI()) if job.framework.backend == "mpi" else mlx.plan(job)
-    return _PLANNERS[job.framework.kind](job)
+    return mpi.plan(job) if job.framework.mpirun else _PLANNERS[job.framework.kind](job)

@@ -1,7 +1,8 @@
-"""Plans DeepSpeed jobs. torchrun, the `deepspeed` launcher or mpirun starts the ranks.
+"""Plans DeepSpeed jobs. torchrun or the `deepspeed` launcher starts the ranks.
 
 By default, torchrun starts the ranks, because torchrun sets the variables that `deepspeed.init_distributed` reads. The
-`deepspeed` launcher runs once in each pod with `--no_ssh` (deepspeed/launcher/runner.py, edaa722).
+`deepspeed` launcher runs once in each pod with `--no_ssh` (deepspeed/launcher/runner.py, edaa722). If mpirun starts the
+ranks, `stepset.frameworks.mpi` plans the job.
 """
 
 from __future__ import annotations
@@ -16,26 +17,21 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
-from stepset.frameworks.mpi import mpi_plan
 from stepset.frameworks.node_launch import start_of
 from stepset.frameworks.torch import torchrun_plan
 from stepset.plan.model import NODE, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import MPI, DeepSpeed
+from stepset.spec.options import DeepSpeed
 
 _HOSTFILE = "deepspeed-hostfile"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """Returns the plan of a DeepSpeed job."""
+    """Returns the plan of a DeepSpeed job whose ranks are not started by mpirun."""
     options = job.framework
     assert isinstance(options, DeepSpeed)
-    if options.launcher == "torchrun":
-        return torchrun_plan(job)
-    if options.launcher == "mpirun":
-        return mpi_plan(job, MPI(launch=options.launch))
-    return _own_launcher(job)
+    return torchrun_plan(job) if options.launcher == "torchrun" else _own_launcher(job)
 
 
 def _own_launcher(job: TrainingJob) -> LaunchPlan:

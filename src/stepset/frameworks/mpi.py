@@ -59,17 +59,12 @@ _SSH_ARGS = "-o ConnectionAttempts=10"
 
 
 def plan(job: TrainingJob) -> LaunchPlan:
-    """Returns the plan of an MPI job."""
-    options = job.framework
-    assert isinstance(options, MPI)
-    return mpi_plan(job, options)
-
-
-def mpi_plan(job: TrainingJob, options: MPI) -> LaunchPlan:
     """Returns a plan in which a launcher pod runs mpirun and the nodes run ssh servers.
 
-    This function also creates the plans of DeepSpeed jobs and MLX jobs that use mpirun.
+    This function also creates the plans of jobs of other frameworks, such as DeepSpeed, if mpirun starts the ranks.
     """
+    options = job.framework.mpirun
+    assert options is not None
     slots = count_processes(job, without_accelerator=1)
     check_host_lines(job)
     if options.ssh_port == job.network.port:

@@ -37,7 +37,7 @@ from stepset.spec.base import (
 from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere
 from stepset.spec.names import jobset_name_budget, program_name
-from stepset.spec.options import KINDS, MLX, MPI, DeepSpeed, Framework, Torch
+from stepset.spec.options import KINDS, Framework, Torch
 from stepset.spec.parts import CodeVolume, Label, Network, Restart, Role, Scheduling, Storage
 from stepset.spec.quantity import Duration
 from stepset.spec.requirement import RequirementList
@@ -283,8 +283,7 @@ class TrainingJob(JobModel):
     @model_validator(mode="after")
     def _exactly_one_entry(self) -> TrainingJob:
         given = [entry for entry in ENTRIES if getattr(self, entry) is not None]
-        # TorchTune has a built-in recipe for each model.
-        if not given and self.framework.kind == "torchtune":
+        if not given and not self.framework.needs_program:
             return self
         if len(given) != 1:
             found = f"{' and '.join(given)} are given" if given else "none is given"
@@ -379,12 +378,7 @@ class TrainingJob(JobModel):
     @property
     def needs_launcher(self) -> bool:
         """Whether a separate launcher pod runs mpirun."""
-        f = self.framework
-        return (
-            isinstance(f, MPI)
-            or (isinstance(f, DeepSpeed) and f.launcher == "mpirun")
-            or (isinstance(f, MLX) and f.backend == "mpi")
-        )
+        return self.framework.mpirun is not None
 
     def _group_sizes(self) -> list[tuple[str, int]]:
         sizes = [("node", self.num_nodes), *((role.name, role.replicas) for role in self.roles)]

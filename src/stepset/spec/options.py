@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -65,7 +66,19 @@ class Elastic(JobModel):
         return (self.min_nodes or self.max_nodes or num_nodes, self.max_nodes or self.min_nodes or num_nodes)
 
 
-class NodeLaunched(JobModel):
+class FrameworkOptions(JobModel):
+    """The base of the models. Each model also has a field `kind`, whose default is the name of the framework."""
+
+    needs_program: ClassVar[bool] = True
+    """Whether a job must name its program, for example with `script`. False if the framework has its own programs."""
+
+    @property
+    def mpirun(self) -> MPI | None:
+        """The options with which mpirun starts the ranks from a launcher pod. None if mpirun does not start them."""
+        return None
+
+
+class NodeLaunched(FrameworkOptions):
     """The option of frameworks whose launcher, such as torchrun, runs in every pod."""
 
     launch: Literal["auto", "command"] = "auto"
@@ -113,6 +126,8 @@ class Torch(NodeLaunched):
 class TorchTune(NodeLaunched):
     """TorchTune recipes, which `tune run` starts."""
 
+    needs_program: ClassVar[bool] = False  # TorchTune has a recipe for each model
+
     kind: Literal["torchtune"] = "torchtune"
     model: str | None = Field(default=None, min_length=1)
     """A model for which TorchTune has a built-in recipe and config. One of llama3_2/1B, llama3_2/3B, llama3_3/70B and
@@ -138,8 +153,13 @@ class DeepSpeed(NodeLaunched):
     """What starts the ranks. `deepspeed` is DeepSpeed's launcher, which runs in every pod with --no_ssh. `mpirun` runs
     in a launcher pod and starts the ranks over ssh."""
 
+    @property
+    def mpirun(self) -> MPI | None:
+        """The options with which mpirun starts the ranks, if `launcher` is `mpirun`."""
+        return MPI(launch=self.launch) if self.launcher == "mpirun" else None
 
-class MPI(JobModel):
+
+class MPI(FrameworkOptions):
     """Any program that mpirun starts."""
 
     kind: Literal["mpi"] = "mpi"
@@ -159,6 +179,11 @@ class MPI(JobModel):
     """The directory in which the pods mount the ssh keys. Usually, this is the directory `.ssh` in the home
     directory of the image's user."""
 
+    @property
+    def mpirun(self) -> MPI | None:
+        """These options. mpirun starts the ranks of every MPI job."""
+        return self
+
     @model_validator(mode="after")
     def _resources_of_a_separate_launcher(self) -> MPI:
         if self.run_launcher_as_node and self.launcher_resources != Resources():
@@ -168,31 +193,40 @@ class MPI(JobModel):
         return self
 
 
-class MLX(JobModel):
+class MLX(FrameworkOptions):
     """MLX. By default, the ranks form a ring of TCP connections."""
 
     kind: Literal["mlx"] = "mlx"
     backend: Literal["ring", "mpi"] = "ring"
     """How the ranks communicate. With `mpi`, mpirun starts the ranks."""
 
+    @property
+    def mpirun(self) -> MPI | None:
+        """The options with which mpirun starts the ranks, if `backend` is `mpi`."""
+        return MPI() if self.backend == "mpi" else None
 
-class JAX(JobModel):
+
+class JAX(FrameworkOptions):
     """JAX, with one process per node."""
 
     kind: Literal["jax"] = "jax"
 
 
-class XGBoost(JobModel):
+class XGBoost(FrameworkOptions):
     """XGBoost. Its tracker runs on node 0."""
 
     kind: Literal["xgboost"] = "xgboost"
 
 
-class Plain(JobModel):
+class Plain(FrameworkOptions):
     """Any command, which every pod runs. stepset sets no variables of a training framework."""
 
     kind: Literal["plain"] = "plain"
 
 
 Framework = Annotated[Torch | TorchTune | DeepSpeed | MPI | MLX | JAX | XGBoost | Plain, Field(discriminator="kind")]
-KINDS = ("torch", "torchtune", "deepspeed", "mpi", "mlx", "jax", "xgboost", "plain")
+MODELS: Mapping[str, type[FrameworkOptions]] = {
+    model.model_fields["kind"].default: model for model in get_args(get_args(Framework)[0])
+}
+"""A mapping from the values of `framework.kind` to the models, in the order of `Framework`."""
+KINDS = tuple(MODELS)

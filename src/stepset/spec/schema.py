@@ -14,7 +14,7 @@ from typing import Any
 from stepset.safe_names import LABEL_LIMIT
 from stepset.spec.job import ENTRIES, TrainingJob
 from stepset.spec.names import DNS_1035
-from stepset.spec.options import KINDS
+from stepset.spec.options import KINDS, MODELS
 
 Schema = dict[str, Any]
 
@@ -61,8 +61,8 @@ def job_schema() -> Schema:
     defs |= {"Quantity": _QUANTITY, "Duration": _DURATION, "Label": _LABEL}
     defs["EnvText"]["properties"]["value"] = _SCALAR
     defs["Resources"] = _resources(defs["Resources"])
-    for model in ("Torch", "TorchTune", "DeepSpeed", "MPI", "MLX", "JAX", "XGBoost", "Plain"):
-        defs[model]["required"] = ["kind"]
+    for model in MODELS.values():
+        defs[model.__name__]["required"] = ["kind"]
 
     label, duration = ({"$ref": f"#/$defs/{name}"} for name in ("Label", "Duration"))
     _change(fields, "name", {"anyOf": [label, {"type": "null"}]})
@@ -159,16 +159,17 @@ def _resources(long_form: Schema) -> Schema:
 def _one_entry() -> Schema:
     """Returns the rule that a job has exactly one of script, module, command and function.
 
-    A job of the framework torchtune may have none of these fields.
+    A job may have none of these fields if its framework has its own programs.
     """
 
     def given(entry: str) -> Schema:
         return {"required": [entry], "properties": {entry: {"not": {"type": "null"}}}}
 
-    torchtune = {"anyOf": [{"const": "torchtune"}, {"properties": {"kind": {"const": "torchtune"}}, "type": "object"}]}
-    own_recipe = {
+    kinds = [{"const": kind} for kind, model in MODELS.items() if not model.needs_program]
+    forms = [form for kind in kinds for form in (kind, {"properties": {"kind": kind}, "type": "object"})]
+    own_program = {
         "not": {"anyOf": [given(entry) for entry in ENTRIES]},
         "required": ["framework"],
-        "properties": {"framework": torchtune},
+        "properties": {"framework": {"anyOf": forms}},
     }
-    return {"oneOf": [*(given(entry) for entry in ENTRIES), own_recipe]}
+    return {"oneOf": [*(given(entry) for entry in ENTRIES), own_program]}

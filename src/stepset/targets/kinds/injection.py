@@ -17,8 +17,7 @@ from stepset.frameworks.mpi import HOSTFILE
 from stepset.frameworks.torch import nproc_per_node
 from stepset.plan.model import NODE, PodGroup
 from stepset.plan.values import Text
-from stepset.spec.job import TrainingJob
-from stepset.spec.options import JAX, MLX, MPI, DeepSpeed, Torch, XGBoost
+from stepset.spec.options import JAX, DeepSpeed, Torch, XGBoost
 from stepset.spec.quantity import ceil_quantity
 from stepset.targets.names import COMPLETION_INDEX, PodNames
 from stepset.targets.pods.env import container_env
@@ -159,9 +158,11 @@ def _gpus(request: RenderRequest) -> set[int]:
 
 def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
     plan = request.plan
-    options = _open_mpi(request.job)
+    options = request.job.framework.mpirun
+    if options is None or options.implementation != "openmpi":
+        return None
     # If the launcher is the only pod, the controller would add a host name of a node that does not exist.
-    if options is None or all(group.name != NODE for group in plan.groups):
+    if all(group.name != NODE for group in plan.groups):
         return None
     slots = plan.world.procs_per_node
     policy = {
@@ -185,12 +186,3 @@ def _mpi(request: RenderRequest) -> tuple[Injection, Env] | None:
         spreads_env=options.run_launcher_as_node,
     )
     return found, env
-
-
-def _open_mpi(job: TrainingJob) -> MPI | None:
-    """Returns the job's options for Open MPI, or None if Open MPI does not start the ranks."""
-    framework = job.framework
-    if isinstance(framework, MPI):
-        return framework if framework.implementation == "openmpi" else None
-    by_mpirun = isinstance(framework, DeepSpeed) and framework.launcher == "mpirun"
-    return MPI() if by_mpirun or (isinstance(framework, MLX) and framework.backend == "mpi") else None
