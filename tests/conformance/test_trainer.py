@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.frameworks.torchtune import builtin_recipe, uses_lora, uses_qlora
+from stepset.frameworks.kinds.torchtune import builtin_recipe, uses_lora, uses_qlora
 from stepset.targets.names import COMPLETION_INDEX
 from tests.conformance.pods import Planned, Row, load_rows
 from tests.conformance.trainjob import job_of, model_of, name_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.frameworks.torchtune import builtin_recipe, uses_lora, uses_qlora
+from stepset.frameworks.kinds.torchtune import builtin_recipe, uses_lora, uses_qlora
 from tests.frameworks.planned import Plan
 
 LORA = "model.lora_attn_modules=['q_proj','v_proj']"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepset.errors import BadInputError
-from stepset.frameworks import deepspeed, jax, mlx, mpi, plain, torch, torchtune, xgboost
 from stepset.frameworks.common import uses_agent
+from stepset.frameworks.kinds import deepspeed, jax, mlx, mpi, plain, torch, torchtune, xgboost
 from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
 from stepset.frameworks.rank_starters import notes_on_ranks
 from stepset.plan.dollar_notes import dollar_notes

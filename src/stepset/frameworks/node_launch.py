@@ -2,7 +2,7 @@
 
 The launcher is torchrun or `deepspeed`. A command that starts no launcher is the program of one rank. Without a
 launcher, each node would run such a command once, the processes would not be connected, and the run would succeed.
-`stepset.frameworks.mpi` makes the same decision for mpirun.
+`stepset.frameworks.kinds.mpi` makes the same decision for mpirun.
 """
 
 from __future__ import annotations

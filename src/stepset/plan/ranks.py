@@ -63,7 +63,7 @@ def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:
     procs = plan.world.procs_per_node
     if procs is None:
         return {}
-    # If the launcher pod is a node, its ranks come first in Open MPI (frameworks/mpi.py), but last in the plan.
+    # If the launcher pod is a node, its ranks come first in Open MPI (frameworks/kinds/mpi.py), but last in the plan.
     first = {NODE: 0}
     return {
         group.name: RankRange(first.get(group.name, (plan.world.num_nodes - 1) * procs), procs)

@@ -21,7 +21,7 @@ from stepset.backends.local.net import loopback_interface
 from stepset.backends.local.variables.gpus import VISIBLE, gpus_of_node, visible_gpus
 from stepset.backends.local.variables.mpi import Places, mpi_rows
 from stepset.errors import BadInputError
-from stepset.frameworks.mpi import MASTER_VARIABLES
+from stepset.frameworks.kinds.mpi import MASTER_VARIABLES
 from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, Text, text
 from stepset.spec.devices import devices_of

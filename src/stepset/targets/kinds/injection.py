@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepset.frameworks.mpi import HOSTFILE
-from stepset.frameworks.torch import nproc_per_node
+from stepset.frameworks.kinds.mpi import HOSTFILE
+from stepset.frameworks.kinds.torch import nproc_per_node
 from stepset.plan.model import NODE, PodGroup
 from stepset.plan.values import Text
 from stepset.spec.options import JAX, DeepSpeed, Torch, XGBoost

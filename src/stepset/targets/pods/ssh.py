@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepset.frameworks.mpi import MASTER_VARIABLES
+from stepset.frameworks.kinds.mpi import MASTER_VARIABLES
 from stepset.plan.model import PodGroup, SshKeys
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI

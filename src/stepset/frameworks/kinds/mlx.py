@@ -2,7 +2,7 @@
 
 Each rank reads its position in the ring from the variables MLX_RANK and MLX_HOSTFILE. stepset does not use
 `mlx.launch`, because `mlx.launch` does not report exit codes and does not accept host names for a ring (mlx 0.32.4,
-tested). `stepset.frameworks.mpi` plans MLX jobs with the backend `mpi`.
+tested). `stepset.frameworks.kinds.mpi` plans MLX jobs with the backend `mpi`.
 """
 
 from __future__ import annotations

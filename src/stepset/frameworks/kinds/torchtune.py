@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stepset.errors import BadInputError
 from stepset.frameworks.common import MASTER, MASTER_HOST, device_notes, node_group, single_group_plan
-from stepset.frameworks.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
+from stepset.frameworks.kinds.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
 from stepset.plan.code import script_in_code
 from stepset.plan.model import LaunchPlan
 from stepset.plan.values import CodePath, PortNumber, Text, text, texts

@@ -2,7 +2,7 @@
 
 By default, torchrun starts the ranks, because torchrun sets the variables that `deepspeed.init_distributed` reads. The
 `deepspeed` launcher runs once in each pod with `--no_ssh` (deepspeed/launcher/runner.py, edaa722). If mpirun starts the
-ranks, `stepset.frameworks.mpi` plans the job.
+ranks, `stepset.frameworks.kinds.mpi` plans the job.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
+from stepset.frameworks.kinds.torch import torchrun_plan
 from stepset.frameworks.node_launch import start_of
-from stepset.frameworks.torch import torchrun_plan
 from stepset.plan.model import NODE, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
 from stepset.spec.job import TrainingJob
