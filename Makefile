@@ -200,8 +200,9 @@ golden: setup ## Regenerate the golden files in examples/golden/
 	@$(AIRFLOW)/python -m tests.targets.regenerate
 
 .PHONY: docs
-docs: setup setup-kfp ## Regenerate docs/job-file.md, docs/cli-output.schema.json, docs/airflow-examples.md, the tables of docs/airflow-kpo.md, docs/api/, docs/reference/ and the components' pages
+docs: setup setup-kfp ## Regenerate docs/job-file.md, the lists of frameworks, docs/cli-output.schema.json, docs/airflow-examples.md, the tables of docs/airflow-kpo.md, docs/api/, docs/reference/ and the components' pages
 	@$(AIRFLOW)/python tools/job_file_docs.py
+	@$(AIRFLOW)/python tools/framework_docs.py
 	@$(AIRFLOW)/python tools/output_schema.py
 	@$(AIRFLOW)/python tools/dag_docs.py
 	@$(AIRFLOW)/python tools/kpo_docs.py

@@ -108,6 +108,9 @@ def _imports(path: Path) -> set[str]:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+            [package] = re.findall(r"^f'([\w.]+)\.{kind}'$", ast.unparse(node.args[0]))
+            found |= {f"{package}.{each.stem}" for each in (ROOT / "src" / package.replace(".", "/")).glob("*.py")}
     return found
 
 

@@ -1,33 +1,29 @@
-"""Creates the `LaunchPlan` of a `TrainingJob`. There is one module for each framework.
+"""Creates the `LaunchPlan` of a `TrainingJob`. The package `kinds` has one module for each framework.
 
 The functions of this package perform no I/O. They use neither the clock nor random numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 
 from stepset.errors import BadInputError
 from stepset.frameworks.common import uses_agent
-from stepset.frameworks.kinds import deepspeed, jax, mlx, mpi, plain, torch, torchtune, xgboost
+from stepset.frameworks.framework_spec import FrameworkSpec
 from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
 from stepset.frameworks.rank_starters import notes_on_ranks
 from stepset.plan.dollar_notes import dollar_notes
 from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import NodeLaunched
+from stepset.spec.options import KINDS, NodeLaunched
 
-_PLANNERS = {
-    "torch": torch.plan,
-    "torchtune": torchtune.plan,
-    "deepspeed": deepspeed.plan,
-    "mpi": mpi.plan,
-    "mlx": mlx.plan,
-    "jax": jax.plan,
-    "xgboost": xgboost.plan,
-    "plain": plain.plan,
+FRAMEWORKS: Mapping[str, FrameworkSpec] = {
+    kind: import_module(f"stepset.frameworks.kinds.{kind}").SPEC for kind in KINDS
 }
+"""A mapping from the values of `framework.kind` to the descriptions of the frameworks."""
 
 
 def make_plan(job: TrainingJob) -> LaunchPlan:
@@ -66,4 +62,4 @@ def _planned(job: TrainingJob) -> LaunchPlan:
             "framework.launch: 'command' lets the command of the job start the ranks, and the job has no command; leave"
             " launch out"
         )
-    return mpi.plan(job) if job.framework.mpirun else _PLANNERS[job.framework.kind](job)
+    return FRAMEWORKS["mpi" if job.framework.mpirun else job.framework.kind].plan(job)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stepset.frameworks.launcher_options import Meaning, Setting
 from stepset.spec.devices import node_devices
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import MPI, Torch
+from stepset.spec.options import MPI, NodeLaunched, Torch
 from stepset.spec.template import node_env_from
 
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "")
@@ -142,7 +142,7 @@ def _procs_remedy(facts: JobWorld, kind: str, value: str) -> str:
         return f"set framework: {'mpi' if kind in ('mpirun', 'horovodrun') else 'torch'}, or remove {kind}"
     if isinstance(framework, Torch) and framework.launcher == "none":
         return f"leave framework.launcher out, and set procs_per_node: {value}"
-    if framework.kind in ("mlx", "xgboost") and not facts.ssh:
+    if not facts.ssh and not isinstance(framework, NodeLaunched):
         return f"remove {kind}, and set procs_per_node: {value}"  # in this case, stepset starts the ranks
     if not _counts_nothing(facts):
         return f"{fix(facts, kind)}, or set procs_per_node: {value}"

@@ -21,6 +21,7 @@ from stepset.backends.local.net import loopback_interface
 from stepset.backends.local.variables.gpus import VISIBLE, gpus_of_node, visible_gpus
 from stepset.backends.local.variables.mpi import Places, mpi_rows
 from stepset.errors import BadInputError
+from stepset.frameworks import FRAMEWORKS
 from stepset.frameworks.kinds.mpi import MASTER_VARIABLES
 from stepset.plan.model import LAUNCHER, NODE, EnvEntry, LaunchPlan, PodGroup
 from stepset.plan.values import SecretValue, Text, text
@@ -28,18 +29,9 @@ from stepset.spec.devices import devices_of
 
 # Variables of another launcher that started this process. Ranks must not use the values of that launcher's world.
 _FOREIGN = re.compile(
-    r"(PET|TORCHELASTIC|OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL|DMLC|STEPSET(?!_HOME$))_"
-    r"|OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)"
-    r"|(MLX_RANK|MLX_HOSTFILE|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK|ROLE_WORLD_SIZE|ROLE_NAME"
-    r"|NODE_RANK|MASTER_ADDR|MASTER_PORT|JAX_NUM_PROCESSES|JAX_PROCESS_ID|JAX_COORDINATOR_ADDRESS)$"
+    "|".join((r"STEPSET_(?!HOME$)", *(names for each in FRAMEWORKS.values() for names in each.world_variables)))
 )
-_HINTS = {
-    "torchrun": "install torch",
-    "tune": "install torchtune",
-    "deepspeed": "install deepspeed",
-    "mpirun": "install an MPI, such as Open MPI",
-    "mpiexec.hydra": "install MPICH",
-}
+_HINTS = {program: hint for each in FRAMEWORKS.values() for program, hint in each.programs.items()}
 
 
 @dataclass(frozen=True)

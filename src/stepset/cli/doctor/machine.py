@@ -15,9 +15,9 @@ from stepset.backends.local.runs.settings import HOME_VARIABLE, home_directory
 from stepset.backends.local.variables.gpus import visible_gpus
 from stepset.cli.doctor.findings import Finding, finding
 from stepset.errors import InfrastructureError
+from stepset.frameworks import FRAMEWORKS
 from stepset.trusted_path import check_path
 
-_FRAMEWORKS = ("torch", "deepspeed", "accelerate", "lightning", "jax", "mpi4py", "mlx", "xgboost")
 _LEAST_DISK, _LEAST_SHM = 1 << 30, 1 << 28
 """The required free space on the disk of the logs, and the required size of shared memory, in bytes.
 
@@ -42,7 +42,8 @@ def _version(package: str) -> str | None:
 
 
 def _frameworks() -> Finding:
-    found = [f"{name} {number}" for name in _FRAMEWORKS if (number := _version(name))]
+    packages = [name for each in FRAMEWORKS.values() for name in each.packages]
+    found = [f"{name} {number}" for name in packages if (number := _version(name))]
     if not found:
         return finding("frameworks", "note", "none is installed in this environment", "pip install torch")
     return finding("frameworks", "ok", ", ".join(found))

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stepset.frameworks import FRAMEWORKS
+
 
 @dataclass(frozen=True)
 class Detected:
@@ -22,27 +24,11 @@ class Detected:
     needs: str
 
 
-_PROCESS_GROUP = "the script must call torch.distributed.init_process_group()"
-_RULES = (
-    ("deepspeed", "deepspeed", "the script must call deepspeed.init_distributed() or deepspeed.initialize()"),
-    ("horovod", "mpi", "the script must call hvd.init()"),
-    ("mpi4py", "mpi", "the ranks meet in MPI.COMM_WORLD"),
-    ("lightning.fabric", "torch", "Fabric needs num_nodes, and devices equal to procs_per_node"),
-    ("lightning_fabric", "torch", "Fabric needs num_nodes, and devices equal to procs_per_node"),
-    ("lightning", "torch", "the Trainer needs num_nodes, and devices equal to procs_per_node"),
-    ("pytorch_lightning", "torch", "the Trainer needs num_nodes, and devices equal to procs_per_node"),
-    ("accelerate", "torch", "the script must create an Accelerator"),
-    ("torch.distributed", "torch", _PROCESS_GROUP),
-    ("mlx", "mlx", "the script must call mx.distributed.init()"),
-    ("jax", "jax", "the script must call jax.distributed.initialize()"),
-    ("xgboost", "xgboost", "the script must join the tracker, as xgboost.collective.CommunicatorContext does"),
-    ("transformers", "torch", "the Trainer joins the process group by itself"),
-    ("torch", "torch", _PROCESS_GROUP),
+_RULES = sorted(
+    ((rule, kind) for kind, framework in FRAMEWORKS.items() for rule in framework.imports),
+    key=lambda each: ("first", "usual", "last").index(each[0].order),
 )
-"""The rules that determine the framework. If several rules match, the first rule is used.
-
-Each rule contains a module, the framework of scripts that import the module, and what the script must do to join the
-training world."""
+"""The modules that determine the framework, each with the kind of its framework. The first match is used."""
 
 
 def detect(tree: ast.AST) -> Detected:
@@ -52,9 +38,9 @@ def detect(tree: ast.AST) -> Detected:
     'torch'
     """
     found = set(_names(tree))
-    for module, framework, needs in _RULES:
-        if any(name == module or name.startswith(f"{module}.") for name in found):
-            return Detected(framework, module, needs)
+    for rule, kind in _RULES:
+        if any(name == rule.module or name.startswith(f"{rule.module}.") for name in found):
+            return Detected(kind, rule.module, rule.needs)
     return Detected("plain", "", "the ranks are independent; STEPSET_NODE_RANK is the index of each")
 
 

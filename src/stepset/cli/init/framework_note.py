@@ -9,10 +9,9 @@ from pathlib import Path
 from stepset.cli.arguments.job_input import JobInput
 from stepset.cli.init.detect import detect
 from stepset.sources.regular_file import ChangedError, read_regular
+from stepset.spec.options import MODELS, NodeLaunched
 
 _LIMIT = 1 << 20
-_OTHERS = ("mpi", "jax", "mlx", "xgboost")
-"""Frameworks whose ranks find each other neither through torchrun nor through the variables of torch."""
 
 
 def framework_note(given: JobInput) -> str | None:
@@ -30,6 +29,7 @@ def framework_note(given: JobInput) -> str | None:
         found = detect(ast.parse(read_regular(Path(os.path.realpath(path)), _LIMIT) or b""))
     except (OSError, ChangedError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    if found.framework not in _OTHERS:
+    # torchrun, which starts the ranks of such a job, connects the ranks of frameworks that have launchers in the nodes.
+    if not found.module or issubclass(MODELS[found.framework], NodeLaunched):
         return None
     return f"{job.script} imports {found.module}; use --framework {found.framework}, or each rank runs alone"

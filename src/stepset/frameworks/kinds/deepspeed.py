@@ -17,7 +17,8 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
-from stepset.frameworks.kinds.torch import torchrun_plan
+from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
+from stepset.frameworks.kinds.torch import TORCHRUN_STORE, torchrun_plan
 from stepset.frameworks.node_launch import start_of
 from stepset.plan.model import NODE, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, PodHost, PortNumber, Text, text, texts
@@ -63,3 +64,17 @@ def _own_launcher(job: TrainingJob) -> LaunchPlan:
         counts_ranks=start.counts,
     )
     return single_group_plan(job, node, procs, files=(hosts,), notes=device_notes(job))
+
+
+SPEC = FrameworkSpec(
+    name="DeepSpeed",
+    plan=plan,
+    listeners=Listeners(TORCHRUN_STORE, ""),
+    world_variables=(),  # those of torch
+    programs={"deepspeed": "install deepspeed"},
+    packages=("deepspeed",),
+    imports=(
+        Import("deepspeed", "the script must call deepspeed.init_distributed() or deepspeed.initialize()", "first"),
+    ),
+    pages=("deepspeed",),
+)

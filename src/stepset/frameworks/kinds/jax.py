@@ -8,6 +8,7 @@ JAX_COORDINATOR_ADDRESS. The script must read JAX_NUM_PROCESSES and JAX_PROCESS_
 from __future__ import annotations
 
 from stepset.frameworks.common import MASTER, MASTER_HOST, node_group, program, single_group_plan
+from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
 from stepset.plan.model import EnvEntry, LaunchPlan
 from stepset.plan.values import NodeRank, PortNumber, text
 from stepset.spec.job import TrainingJob
@@ -26,3 +27,15 @@ def plan(job: TrainingJob) -> LaunchPlan:
         else ()
     )
     return single_group_plan(job, node_group(job, env, program(job), world_size=job.num_nodes), 1, notes=notes)
+
+
+SPEC = FrameworkSpec(
+    name="JAX",
+    plan=plan,
+    listeners=Listeners("the coordinator", ""),
+    world_variables=(r"JAX_(NUM_PROCESSES|PROCESS_ID|COORDINATOR_ADDRESS)$",),
+    programs={},
+    packages=("jax",),
+    imports=(Import("jax", "the script must call jax.distributed.initialize()"),),
+    pages=("jax",),
+)

@@ -15,6 +15,7 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
+from stepset.frameworks.framework_spec import NO_LISTENERS, FrameworkSpec, Import
 from stepset.plan.model import NODE, EnvEntry, LaunchPlan, PlanFile
 from stepset.plan.values import MountedFile, NodeRank, PodHost, PortNumber, ProcessRank, Text, text
 from stepset.spec.job import TrainingJob
@@ -62,3 +63,15 @@ def _ring(nodes: int, procs: int) -> tuple[Text, ...]:
         for local in range(procs)
     )
     return (text("["), *rows, text("]"))
+
+
+SPEC = FrameworkSpec(
+    name="MLX",
+    plan=plan,
+    listeners=NO_LISTENERS,  # the ranks listen at the addresses of the host file
+    world_variables=(r"(MLX_RANK|MLX_HOSTFILE)$",),
+    programs={},
+    packages=("mlx",),
+    imports=(Import("mlx", "the script must call mx.distributed.init()"),),
+    pages=("mlx",),
+)

@@ -23,6 +23,7 @@ from stepset.frameworks.common import (
     role_groups,
     uses_agent,
 )
+from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
 from stepset.frameworks.mpirun import split_mpirun
 from stepset.plan.model import (
     LAUNCHER,
@@ -307,3 +308,21 @@ def _own_start(words: list[str], options: MPI, found: RankStarter) -> _Start:
         f" it is the program of each rank, write {shlex.join([_launcher(options), *words])}"
     )
     return _Start(texts(words), wrap, "unchanged, because a shell script starts the ranks itself", (note,))
+
+
+SPEC = FrameworkSpec(
+    name="MPI",
+    plan=plan,
+    listeners=Listeners("", "mpirun, its daemons and the ranks"),
+    world_variables=(
+        r"(OMPI_COMM|PMI|PMIX(?!_MCA)|HYDI|MPI_LOCAL)_",
+        r"OMPI_(UNIVERSE_SIZE|APP_CTX|MCA_orte_|MCA_ess_|FILE_)",
+    ),
+    programs={"mpirun": "install an MPI, such as Open MPI", "mpiexec.hydra": "install MPICH"},
+    packages=("mpi4py",),
+    imports=(
+        Import("horovod", "the script must call hvd.init()", "first"),
+        Import("mpi4py", "the ranks meet in MPI.COMM_WORLD", "first"),
+    ),
+    pages=("mpi",),
+)

@@ -18,6 +18,7 @@ from stepset.frameworks.common import (
     program,
     single_group_plan,
 )
+from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
 from stepset.frameworks.node_launch import start_of
 from stepset.plan.model import EnvEntry, LaunchPlan
 from stepset.plan.values import FirstNode, LocalRank, NodeRank, PortNumber, ProcessRank, RendezvousId, Text, text, texts
@@ -28,6 +29,8 @@ from stepset.spec.resources import cpu_count
 # As in Kubeflow Trainer, these variables are reserved in every torch job (pkg/constants/constants.go:300).
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 
+TORCHRUN_STORE = "the store of node 0"
+"""What listens on the port `master` if torchrun starts the ranks."""
 _STATIC = "torchrun, static rendezvous: "
 _STATIC_RANK = EnvEntry("PET_NODE_RANK", text(NodeRank()), _STATIC + "index of the pod")
 _STATIC_MASTER = (
@@ -207,3 +210,30 @@ def _nproc_rule(job: TrainingJob) -> str:
         return rule
     cpus = cpu_count(job.node_resources())
     return f"{cpus} {'CPU' if cpus == 1 else 'CPUs'}, rounded up"
+
+
+_PROCESS_GROUP = "the script must call torch.distributed.init_process_group()"
+_TRAINER = "the Trainer needs num_nodes, and devices equal to procs_per_node"
+_FABRIC = "Fabric needs num_nodes, and devices equal to procs_per_node"
+SPEC = FrameworkSpec(
+    name="PyTorch (including FSDP, Lightning, Accelerate and the Hugging Face Trainer)",
+    plan=plan,
+    listeners=Listeners(TORCHRUN_STORE, "the store of an elastic world's ranks"),
+    world_variables=(
+        r"(PET|TORCHELASTIC)_",
+        r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_ADDR|MASTER_PORT)$",
+    ),
+    programs={"torchrun": "install torch"},
+    packages=("torch", "accelerate", "lightning"),
+    imports=(
+        Import("lightning.fabric", _FABRIC),
+        Import("lightning_fabric", _FABRIC),
+        Import("lightning", _TRAINER),
+        Import("pytorch_lightning", _TRAINER),
+        Import("accelerate", "the script must create an Accelerator"),
+        Import("torch.distributed", _PROCESS_GROUP),
+        Import("transformers", "the Trainer joins the process group by itself", "last"),
+        Import("torch", _PROCESS_GROUP, "last"),
+    ),
+    pages=("torch", "torch-elastic", "fsdp", "accelerate", "lightning", "transformers"),
+)

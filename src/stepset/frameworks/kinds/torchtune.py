@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from stepset.errors import BadInputError
 from stepset.frameworks.common import MASTER, MASTER_HOST, device_notes, node_group, single_group_plan
-from stepset.frameworks.kinds.torch import RESERVED, nproc_per_node, static_env, torchrun_plan
+from stepset.frameworks.framework_spec import FrameworkSpec, Listeners
+from stepset.frameworks.kinds.torch import RESERVED, TORCHRUN_STORE, nproc_per_node, static_env, torchrun_plan
 from stepset.plan.code import script_in_code
 from stepset.plan.model import LaunchPlan
 from stepset.plan.values import CodePath, PortNumber, Text, text, texts
@@ -112,3 +113,15 @@ def _check_model(job: TrainingJob, model: str, nproc: str) -> None:
         raise BadInputError(f"args: TorchTune has no QLoRA recipe for {model}; leave model.quantize_base out")
     if is_distributed(job, nproc) and model not in MULTI_NODE_MODELS:
         raise BadInputError(f"procs_per_node: QLoRA of {model} needs one device; set procs_per_node: 1 and gpus: 1")
+
+
+SPEC = FrameworkSpec(
+    name="TorchTune",
+    plan=plan,
+    listeners=Listeners(TORCHRUN_STORE, ""),
+    world_variables=(),  # those of torch
+    programs={"tune": "install torchtune"},
+    packages=("torchtune",),
+    imports=(),  # its users have a recipe, not a script
+    pages=("torchtune",),
+)

@@ -16,6 +16,7 @@ from stepset.frameworks.common import (
     single_group_plan,
     uses_agent,
 )
+from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
 from stepset.plan.model import EnvEntry, LaunchPlan
 from stepset.plan.values import LocalRank, NodeRank, OwnDeviceFirst, PortNumber, ProcessRank, text
 from stepset.spec.devices import node_devices
@@ -64,3 +65,15 @@ def _indexes(job: TrainingJob) -> str:
     devices = node_devices(job)
     names_devices = devices.counted_by_torchrun and not devices.name.startswith("gpu.intel.com/")
     return ",".join(str(index) for index in range(devices.count)) if names_devices else ""
+
+
+SPEC = FrameworkSpec(
+    name="XGBoost",
+    plan=plan,
+    listeners=Listeners("", "the workers"),
+    world_variables=(r"DMLC_",),
+    programs={},
+    packages=("xgboost",),
+    imports=(Import("xgboost", "the script must join the tracker, as xgboost.collective.CommunicatorContext does"),),
+    pages=("xgboost",),
+)
