@@ -8,14 +8,14 @@ share parts: a test must deep-copy a job file before it changes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
 
 from stepset.spec import TrainingJob, parse_job
-from stepset.spec.options import KINDS
+from stepset.spec.options import KINDS, MODELS
+from tests.frameworks.cases import CASES
 
 JobFile = dict[str, Any]
 
@@ -125,79 +125,13 @@ def _in_order(roles: list[JobFile]) -> st.SearchStrategy[list[JobFile]]:
 
 
 @cache
-def _elastic(num_nodes: int) -> st.SearchStrategy[JobFile]:
-    return st.fixed_dictionaries(
-        {},
-        optional={
-            "min_nodes": st.integers(1, num_nodes),
-            "max_nodes": st.integers(num_nodes, num_nodes + 4),
-            "max_restarts": st.integers(0, 9),
-            "rdzv_id": LABELS,
-            "rdzv_conf": st.dictionaries(
-                st.sampled_from(["read_timeout", "join_timeout", "timeout"]),
-                st.one_of(st.integers(1, 900), st.just("60")),
-            ),
-        },
-    ).filter(
-        lambda e: (
-            len(e.keys() & {"min_nodes", "max_nodes"}) != 1 or num_nodes in (e.get("min_nodes"), e.get("max_nodes"))
-        )
-    )
-
-
-@cache
-def _options(kind: str, num_nodes: int) -> st.SearchStrategy[JobFile]:
-    """A valid combination of options of a kind of framework."""
-    if kind == "torch":
-        return st.one_of(
-            st.fixed_dictionaries({"elastic": _elastic(num_nodes)}),
-            st.fixed_dictionaries({}, optional={"env_layer": st.sampled_from(["launcher", "both"])}),
-            st.fixed_dictionaries(
-                {"launcher": st.just("none")}, optional={"env_layer": st.sampled_from(["worker", "both"])}
-            ),
-        )
-    if kind == "torchtune":
-        models = ["llama3_3/70B"] if num_nodes > 1 else ["llama3_2/1B", "qwen2_5/1.5B", "llama3_3/70B"]
-        return st.one_of(
-            st.fixed_dictionaries({"model": st.sampled_from(models)}),
-            st.just({"recipe": "full_finetune_distributed", "config": "my.yaml"}),
-        )
-    optional: dict[str, st.SearchStrategy[Any]] = {}
-    if kind == "deepspeed":
-        optional = {"launcher": st.sampled_from(["torchrun", "deepspeed", "mpirun"])}
-    elif kind == "mpi":
-        optional = {
-            "implementation": st.sampled_from(["openmpi", "intel", "mpich"]),
-            "run_launcher_as_node": st.booleans(),
-            "launch": st.sampled_from(["auto", "command"]),
-            "ssh_port": st.integers(1, 65535),
-            "ssh_auth_mount_path": ABSOLUTE,
-        }
-    elif kind == "mlx":
-        optional = {"backend": st.sampled_from(["ring", "mpi"])}
-    return st.fixed_dictionaries({}, optional=optional)
-
-
-@cache
 @st.composite
 def frameworks(draw: st.DrawFn, num_nodes: int) -> Any:
     """A framework: its kind, or a mapping with a valid combination of options."""
     kind = draw(FRAMEWORK_KINDS)
-    options = draw(_options(kind, num_nodes))
+    options = draw(CASES[kind].options(num_nodes))
     as_mapping = bool(options) or draw(st.booleans())
     return {"kind": kind, **options} if as_mapping else kind
-
-
-RESERVED: Mapping[str, tuple[str, ...]] = {
-    "torch": ("PET_NNODES", "PET_MASTER_PORT"),
-    "torchtune": ("PET_NNODES", "PET_MASTER_PORT"),
-    "deepspeed": ("STEPSET_JOB",),
-    "mpi": ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
-    "mlx": ("MLX_RANK",),
-    "jax": ("JAX_PROCESS_ID",),
-    "xgboost": ("DMLC_TASK_ID",),
-    "plain": ("STEPSET_RUN",),
-}
 
 
 @cache
@@ -210,7 +144,7 @@ def _entry(kind: str) -> st.SearchStrategy[JobFile]:
         st.sampled_from(["python launch.py", "/usr/bin/python3 -m pkg.launch", "torchrun", "mpirun", "./train"]),
         st.lists(st.one_of(WORDS, st.integers()), max_size=3),
     )
-    if kind == "torchtune":
+    if not MODELS[kind].needs_program:
         return st.one_of(st.just({}), script, command)
     return st.one_of(script, script, module, function, command)
 
@@ -236,7 +170,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
         "code": st.sampled_from(["src", ".", "../lib"]),
         "args": st.lists(st.one_of(WORDS, st.integers(), st.floats(0, 1)), max_size=4),
         "requirements": st.lists(st.sampled_from(["einops", "rich>=13,<15", "a[b]; python_version < '4'"]), max_size=2),
-        "env": envs(RESERVED[kind]),
+        "env": envs(CASES[kind].reserved),
         "resources_per_node": resources(),
         "storage": st.lists(
             st.fixed_dictionaries(

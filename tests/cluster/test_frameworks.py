@@ -24,10 +24,12 @@ from typing import Any
 import pytest
 
 from stepset.run_status import Phase, RunStatus
-from tests.cluster.framework_cases import CASES, LAUNCHER_RESOURCES, MPICH, VISIBLE_GPUS, Case, Wheel
 from tests.cluster.runs import RecordingListener, Runs, runs_in
 from tests.cluster.speaking import ABOUT, AFTER, BEFORE, lines
 from tests.cluster.testbed.handle import Cluster
+from tests.frameworks.cases import PODS
+from tests.frameworks.cases.case import PodRun, Wheel
+from tests.frameworks.cases.mpi import LAUNCHER_RESOURCES, MPICH, VISIBLE_GPUS
 
 # A framework gives up a rendezvous after a fixed time, which is short for pods that share two cores.
 pytestmark = pytest.mark.cluster
@@ -39,7 +41,7 @@ LIMIT = 900.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def fields_of(case: Case, cluster: Cluster) -> dict[str, Any]:
+def fields_of(case: PodRun, cluster: Cluster) -> dict[str, Any]:
     """The fields of a case's job."""
     programs = [str(case.wheel.home / "bin")] if case.wheel else []
     path = ":".join([*programs, str(Path(cluster.python).parent), SYSTEM_PATH])
@@ -102,7 +104,7 @@ def write_code(directory: Path) -> None:
         subprocess.run(command, check=True)
 
 
-def missing(cluster: Cluster, case: Case) -> str:
+def missing(cluster: Cluster, case: PodRun) -> str:
     """Why a case cannot run here; empty if it can."""
     if case.needs and cluster.choice is None:
         return "needs MPI and an SSH server in the pods; only the cluster of `make cluster` is known to have them"
@@ -143,18 +145,18 @@ class Started:
         cases: the cases.
     """
 
-    def __init__(self, accounts: Mapping[str, Runs], cases: list[Case]) -> None:
+    def __init__(self, accounts: Mapping[str, Runs], cases: list[PodRun]) -> None:
         self._accounts = accounts
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._ends: dict[str, Future[tuple[RunStatus, RecordingListener]]] = {
             case.name: self._pool.submit(self._run, case) for case in cases
         }
 
-    def end_of(self, case: Case) -> tuple[RunStatus, RecordingListener]:
+    def end_of(self, case: PodRun) -> tuple[RunStatus, RecordingListener]:
         """Waits for a run; returns its final status and its listener."""
         return self._ends[case.name].result(LIMIT)
 
-    def launchers(self, case: Case) -> list[dict[str, Any]]:
+    def launchers(self, case: PodRun) -> list[dict[str, Any]]:
         """The launcher's pod of a run."""
         pods = self._accounts[case.target].pods("launcher")
         return [each for each in pods if each["metadata"]["labels"]["stepset.dev/run"] == case.name]
@@ -163,7 +165,7 @@ class Started:
         """Starts no more runs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, case: Case) -> tuple[RunStatus, RecordingListener]:
+    def _run(self, case: PodRun) -> tuple[RunStatus, RecordingListener]:
         runs = self._accounts[case.target]
         return runs.run(run=case.name, **fields_of(case, runs.cluster))
 
@@ -174,7 +176,7 @@ def started(
 ) -> Iterator[Started]:
     """The runs of all selected tests."""
     selected = [case for item in request.session.items if (case := _case_of(item))]
-    chosen = [case for case in CASES if case in selected and not missing(cluster, case)]
+    chosen = [case for case in PODS if case in selected and not missing(cluster, case)]
     with ExitStack() as stack:
         accounts = {}
         for target in {case.target for case in chosen}:
@@ -187,7 +189,7 @@ def started(
         yield found
 
 
-def _case_of(item: pytest.Item) -> Case | None:
+def _case_of(item: pytest.Item) -> PodRun | None:
     """The case of a collected test."""
     parameters = getattr(item, "callspec", None)
     return parameters.params.get("case") if parameters and item.path == Path(__file__) else None
@@ -202,7 +204,7 @@ def test_elastic_torch_continues_from_its_checkpoint_when_a_node_is_replaced(run
     shared.mkdir()
     # last_call_timeout: how long the nodes that have joined wait for others, which have to import torch first.
     elastic = {"min_nodes": 1, "max_nodes": 2, "max_restarts": 5, "rdzv_conf": {"last_call_timeout": 30}}
-    case = Case(
+    case = PodRun(
         "elastic",
         {"kind": "torch", "elastic": elastic},
         "torch/elastic.py",
@@ -235,15 +237,15 @@ def _step(listener: RecordingListener) -> int:
     return (progress.step if progress else None) or 0
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_rank_takes_part_and_its_lines_are_reported(cluster: Cluster, started: Started, case: Case) -> None:
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.name)
+def test_every_rank_takes_part_and_its_lines_are_reported(cluster: Cluster, started: Started, case: PodRun) -> None:
     if reason := missing(cluster, case):
         pytest.skip(reason)
     status, listener = started.end_of(case)
     check(case, status, listener)
 
 
-def check(case: Case, status: RunStatus, listener: RecordingListener) -> None:
+def check(case: PodRun, status: RunStatus, listener: RecordingListener) -> None:
     """Checks that a run succeeded on both nodes, and that every rank's lines were reported once."""
     assert status.phase is Phase.SUCCEEDED, status.failure
     assert {key: status.result[key] for key in case.result} == dict(case.result)
@@ -263,7 +265,7 @@ def check(case: Case, status: RunStatus, listener: RecordingListener) -> None:
             check_environment(case, listener.texts(source))
 
 
-def check_environment(case: Case, texts: list[str]) -> None:
+def check_environment(case: PodRun, texts: list[str]) -> None:
     """Checks the variables and the cores of one rank."""
     (found,) = [json.loads(text.removeprefix(ABOUT)) for text in texts if text.startswith(ABOUT)]
     cores = found.pop("cores")
@@ -273,9 +275,9 @@ def check_environment(case: Case, texts: list[str]) -> None:
         assert cores < (os.cpu_count() or 0)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name == "openmpi"], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in PODS if case.name == "openmpi"], ids=lambda case: case.name)
 def test_a_launcher_that_is_not_a_node_requests_its_own_resources_and_sees_no_gpu(
-    cluster: Cluster, started: Started, case: Case
+    cluster: Cluster, started: Started, case: PodRun
 ) -> None:
     if reason := missing(cluster, case):
         pytest.skip(reason)

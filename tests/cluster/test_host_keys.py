@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from stepset.run_status import Phase
-from tests.cluster.framework_cases import AS_ROOT, OPENMPI
 from tests.cluster.runs import Runs
+from tests.frameworks.cases.mpi import AS_ROOT, OPENMPI
 
 pytestmark = pytest.mark.cluster
 

@@ -13,10 +13,10 @@ import pytest
 from stepset.backends.kubernetes.backend import KubernetesHandle
 from stepset.run_status import FailureKind, Phase
 from stepset.spec import parse_job
-from tests.cluster.framework_cases import QUIET, SSHD
 from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.test_admission import trouble_of
 from tests.cluster.test_frameworks import SYSTEM_PATH
+from tests.frameworks.cases.mpi import QUIET, SSHD
 
 pytestmark = pytest.mark.cluster
 

@@ -13,11 +13,11 @@ import yaml
 
 from stepset.run_status import Phase
 from stepset.targets.pods.strategic_merge import merge
-from tests.cluster.framework_cases import AS_ROOT, OPENMPI
 from tests.cluster.many import MEET, PAIR, RESULT, many
 from tests.cluster.runs import RecordingListener, Runs
 from tests.cluster.test_frameworks import SYSTEM_PATH
 from tests.cluster.testbed.handle import Cluster
+from tests.frameworks.cases.mpi import AS_ROOT, OPENMPI
 
 pytestmark = pytest.mark.cluster
 

@@ -9,6 +9,7 @@ import pytest
 from tools import framework_docs
 
 from stepset.frameworks import FRAMEWORKS
+from stepset.frameworks.framework_spec import NO_LISTENERS
 from stepset.spec import options
 from stepset.spec.schema import job_schema
 
@@ -40,6 +41,12 @@ def test_the_command_line_names_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", options.KINDS)
 def test_it_has_a_page(kind: str) -> None:
     assert kind in FRAMEWORKS[kind].pages
+
+
+@pytest.mark.parametrize("kind", [kind for kind, each in FRAMEWORKS.items() if each.listeners != NO_LISTENERS])
+def test_the_ports_that_it_opens_are_documented(kind: str) -> None:
+    in_table = re.search(rf"^\|[^|]*\b{kind}\b", (ROOT / "docs" / "security.md").read_text("utf-8"), re.I | re.M)
+    assert in_table or "\n## Ports\n" in (ROOT / "docs" / "frameworks" / f"{kind}.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("path", "text"), [*framework_docs.written()], ids=lambda each: getattr(each, "name", ""))

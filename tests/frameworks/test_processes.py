@@ -9,6 +9,8 @@ import pytest
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
+from tests.frameworks.cases import FORMS
+from tests.frameworks.cases.case import Form
 from tests.frameworks.planned import Plan
 
 GPUS, MIG, CPUS = {"gpus": 4, "cpu": 8}, {"nvidia.com/mig-1g.5gb": 3, "cpu": 8}, {"cpu": "2500m"}
@@ -38,24 +40,8 @@ def test_torchrun_gets_the_number_of_processes(
     assert plan.plan.world.procs_per_node == counted
 
 
-# framework -> processes for (nothing, 2.5 CPUs, 4 GPUs and 8 CPUs, those with procs_per_node: 2, those with cpu)
-COUNTS: list[tuple[Any, tuple[int, int, int, int, int]]] = [
-    ("torch", (1, 3, 4, 2, 8)),
-    (NONE, (1, 3, 4, 2, 8)),
-    ("deepspeed", (1, 3, 4, 2, 8)),
-    ({"kind": "deepspeed", "launcher": "deepspeed"}, (1, 3, 4, 2, 8)),
-    ({"kind": "deepspeed", "launcher": "mpirun"}, (1, 1, 4, 2, 8)),
-    ("mpi", (1, 1, 4, 2, 8)),
-    ("mlx", (1, 1, 4, 2, 8)),
-    ({"kind": "mlx", "backend": "mpi"}, (1, 1, 4, 2, 8)),
-    ("xgboost", (1, 1, 4, 2, 8)),
-    ("jax", (1, 1, 1, 1, 1)),  # one process uses all devices of its node
-    ("plain", (1, 1, 1, 2, 8)),
-]
-
-
-@pytest.mark.parametrize(("framework", "counts"), COUNTS)
-def test_processes_are_counted_from_the_requests_of_a_pod(framework: Any, counts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_processes_are_counted_from_the_requests_of_a_pod(form: Form) -> None:
     jobs: list[dict[str, Any]] = [
         {},
         {"resources_per_node": CPUS},
@@ -63,18 +49,18 @@ def test_processes_are_counted_from_the_requests_of_a_pod(framework: Any, counts
         {"resources_per_node": GPUS, "procs_per_node": 2},
         {"resources_per_node": GPUS, "procs_per_node": "cpu"},
     ]
-    for job, count in zip(jobs, counts, strict=True):
-        world = Plan(framework, num_nodes=2, **job).plan.world
+    for job, count in zip(jobs, form.processes, strict=True):
+        world = Plan(form.framework, num_nodes=2, **job).plan.world
         assert (world.procs_per_node, world.size) == (count, 2 * count)
 
 
-@pytest.mark.parametrize("framework", [f for f, _ in COUNTS if f != "jax"])
+@pytest.mark.parametrize("framework", [form.framework for form in FORMS if form.obeys])
 def test_gpu_without_a_gpu_is_an_error(framework: Any) -> None:
     with pytest.raises(BadInputError, match=r"^procs_per_node: gpu, but resources_per_node has no accelerator; add"):
         Plan(framework, procs_per_node="gpu", resources_per_node=CPUS)
 
 
-@pytest.mark.parametrize("framework", [f for f, _ in COUNTS if f != "jax"])
+@pytest.mark.parametrize("framework", [form.framework for form in FORMS if form.obeys])
 @pytest.mark.parametrize(("procs", "cpu"), [("cpu", "16Gi"), (4097, 1)])
 def test_too_many_processes_are_rejected_before_they_are_listed(framework: Any, procs: Any, cpu: Any) -> None:
     with pytest.raises(BadInputError, match=r"^procs_per_node: \d+ processes per node are more than 4096; check"):
@@ -117,7 +103,7 @@ def test_a_run_with_the_agent_has_no_such_note() -> None:
     assert make_plan(parse_job({"framework": "plain", "agent": True, "command": ["./solver"]})).notes == ()
 
 
-COUNTING = [f for f, _ in COUNTS if f not in ("jax", "plain")]
+COUNTING = [form.framework for form in FORMS if form.counts_devices]
 CLAIM = {"containers": [{"name": "node", "resources": {"claims": [{"name": "gpus"}]}}]}
 # Resources of a node with 8 CPUs -> processes per node for `auto`.
 UNUSUAL: list[tuple[dict[str, Any], int]] = [

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from stepset.errors import BadInputError
+from tests.frameworks.cases import FORMS
 from tests.odd_jobs import OddJob, everywhere
 from tests.targets.making import request
 
@@ -19,7 +20,7 @@ ODD_JOB = OddJob(
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("framework", ["mpi", {"kind": "deepspeed", "launcher": "deepspeed"}, "mlx"])
+@pytest.mark.parametrize("framework", [form.framework for form in FORMS if form.lists_hosts])
 def test_it_is_refused_before_the_hosts_are_listed(framework: object) -> None:
     started = time.process_time()
     with pytest.raises(BadInputError, match="need a host file of more than 1 MiB"):

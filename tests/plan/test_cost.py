@@ -12,6 +12,8 @@ import pytest
 
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
+from tests.frameworks.cases import FORMS
+from tests.frameworks.cases.case import Form
 
 
 def _modules_after(statement: str) -> set[str]:
@@ -56,31 +58,22 @@ def _objects(value: Any) -> int:
     return 1
 
 
-@pytest.mark.parametrize(
-    "framework",
-    [
-        "torch",
-        {"kind": "torch", "elastic": {}},
-        {"kind": "torch", "launcher": "none"},
-        "deepspeed",
-        "jax",
-        "xgboost",
-        "plain",
-        {"kind": "torchtune", "model": "llama3_3/70B"},
-    ],
-)
-def test_a_plan_is_as_large_for_ten_thousand_nodes_as_for_two(framework: Any) -> None:
-    entry = {} if isinstance(framework, dict) and framework["kind"] == "torchtune" else {"script": "train.py"}
-    job = {"framework": framework, "procs_per_node": 8, **entry}
+ELASTIC = Form({"kind": "torch", "elastic": {}}, (1, 3, 4, 2, 8))
+
+
+@pytest.mark.parametrize("form", [*(form for form in FORMS if not form.lists_hosts), ELASTIC])
+def test_a_plan_is_as_large_for_ten_thousand_nodes_as_for_two(form: Form) -> None:
+    job = {"framework": form.framework, "procs_per_node": 8, "script": "train.py"}
     two, many = (make_plan(parse_job({**job, "num_nodes": n})) for n in (2, 10_000))
     assert _objects(many) == _objects(two)
-    assert many.world.size == 10_000 * (1 if framework == "jax" else 8)
+    assert many.world.size == 10_000 * (8 if form.obeys else 1)
 
 
-@pytest.mark.parametrize("framework", ["mpi", "mlx", {"kind": "deepspeed", "launcher": "deepspeed"}])
-def test_a_hostfile_has_one_line_for_each_address_and_nothing_else_grows(framework: Any) -> None:
-    job = {"framework": framework, "script": "train.py", "procs_per_node": 1}
+@pytest.mark.parametrize("form", [form for form in FORMS if form.lists_hosts])
+def test_a_hostfile_has_one_line_for_each_address_and_nothing_else_grows(form: Form) -> None:
+    job = {"framework": form.framework, "script": "train.py", "procs_per_node": 1}
     two, many = (make_plan(parse_job({**job, "num_nodes": n})) for n in (2, 100))
     per_line = {_objects(line) for plan in (two, many) for line in plan.files[0].lines[1:-1]}
     assert len(many.files[0].lines) - len(two.files[0].lines) == 98
-    assert _objects(many) - _objects(two) <= 98 * max(per_line)
+    ports = 2 * (len(many.ports) - len(two.ports))  # one in the plan, one in the group
+    assert _objects(many) - _objects(two) <= 98 * max(per_line) + ports

@@ -8,6 +8,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.spec import parse_job
+from stepset.spec.options import KINDS
 
 # Fields beside `script: train.py` -> the whole message.
 ERRORS: list[tuple[dict[str, Any], str]] = [
@@ -62,7 +63,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"framework": "pytorch"}, "framework: unknown framework 'pytorch'; did you mean 'torch'?"),
     (
         {"framework": {"launcher": "none"}},
-        "framework.kind: is missing; it must be one of torch, torchtune, deepspeed, mpi, mlx, jax, xgboost, plain",
+        f"framework.kind: is missing; it must be one of {', '.join(KINDS)}",
     ),
     ({"framework": 3}, "framework: 3 is not a mapping; write {key: value}"),
     ({"framework": None}, "framework: is null; give a value or leave it out"),

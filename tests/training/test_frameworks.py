@@ -12,13 +12,25 @@ from pathlib import Path
 import pytest
 
 import stepset
+from tests.frameworks.cases import CASES
+from tests.frameworks.cases.case import Training
 from tests.training.conftest import program, train
 
 
 @pytest.mark.smoke
-def test_mlx_forms_its_ring() -> None:
-    result = train("mlx/train.py", "mlx")
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
+@pytest.mark.parametrize("kind", [kind for kind, case in CASES.items() if isinstance(case.training, Training)])
+def test_every_rank_takes_part(kind: str) -> None:
+    training = CASES[kind].training
+    assert isinstance(training, Training)
+    result = train(training.script, kind, procs=training.procs)
+    assert result.items() >= training.result.items()
+
+
+def test_every_framework_trains_in_one_of_these_tests() -> None:
+    for case in CASES.values():
+        if isinstance(case.training, str):
+            path, name = case.training.split("::")
+            assert f"\ndef {name}(" in (Path(__file__).parents[2] / path).read_text("utf-8")
 
 
 def test_mlx_runs_under_mpirun() -> None:
@@ -56,18 +68,6 @@ def test_mpich_of_pypi_spans_the_nodes(mpich_from_pypi: Path, monkeypatch: pytes
     result = train("mpi/train.py", {"kind": "mpi", "implementation": "mpich"}, env={"MPI4PY_LIBMPI": library})
     assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (4, 10, True)
     assert "MPICH" in result["library"]
-
-
-@pytest.mark.smoke
-def test_jax_meets_at_node_0() -> None:
-    result = train("jax/train.py", "jax", procs="auto")
-    assert (result["world_size"], result["rank_sum"], result["parameters_equal"]) == (2, 3, True)
-
-
-@pytest.mark.smoke
-def test_xgboost_trains_one_model_over_all_workers() -> None:
-    result = train("xgboost/train.py", "xgboost")
-    assert (result["world_size"], result["rank_sum"], result["models_equal"]) == (4, 10, True)
 
 
 @pytest.mark.smoke
