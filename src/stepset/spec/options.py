@@ -218,13 +218,21 @@ class XGBoost(FrameworkOptions):
     kind: Literal["xgboost"] = "xgboost"
 
 
+class LightGBM(FrameworkOptions):
+    """LightGBM. Its machines connect over TCP sockets."""
+
+    kind: Literal["lightgbm"] = "lightgbm"
+
+
 class Plain(FrameworkOptions):
     """Any command, which every pod runs. stepset sets no variables of a training framework."""
 
     kind: Literal["plain"] = "plain"
 
 
-Framework = Annotated[Torch | TorchTune | DeepSpeed | MPI | MLX | JAX | XGBoost | Plain, Field(discriminator="kind")]
+Framework = Annotated[
+    Torch | TorchTune | DeepSpeed | MPI | MLX | JAX | XGBoost | LightGBM | Plain, Field(discriminator="kind")
+]
 MODELS: Mapping[str, type[FrameworkOptions]] = {
     model.model_fields["kind"].default: model for model in get_args(get_args(Framework)[0])
 }

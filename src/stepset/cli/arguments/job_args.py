@@ -63,7 +63,7 @@ class JobArgs:
         str | None,
         typer.Option(
             metavar="KIND",
-            help="torch (default), torchtune, deepspeed, mpi, mlx, jax, xgboost or plain.",
+            help="torch (default), torchtune, deepspeed, mpi, mlx, jax, xgboost, lightgbm or plain.",
             autocompletion=frameworks,
         ),
     ] = None
