@@ -36,8 +36,9 @@ def is_current(built: str, package: Path = PACKAGE) -> bool:
 
 def read_modules(package: Path = PACKAGE) -> str:
     """Returns the name and the stripped source of each module in TEXT, separated by NUL."""
-    paths = [path for path in sorted(package.glob("*.py")) if path.stem != "__init__"]
-    return "\0".join(f"stepset.agent.{path.stem}\0{strip(path)}" for path in paths)
+    paths = [path.relative_to(package) for path in sorted(package.rglob("*.py")) if path.stem != "__init__"]
+    names = {path: ".".join(path.with_suffix("").parts) for path in paths if path.parts[0] != "built"}
+    return "\0".join(f"stepset.agent.{name}\0{strip(package / path)}" for path, name in names.items())
 
 
 def strip(path: Path) -> str:

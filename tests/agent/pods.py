@@ -82,6 +82,11 @@ class Running:
             with suppress(ProcessLookupError):  # its parent's death may end it first
                 os.kill(pid, signal.SIGKILL)
 
+    @property
+    def printed(self) -> bytes:
+        """Returns the output that `wait_for_line` has read."""
+        return self._out
+
     def wait_for_line(self, text: bytes, times: int = 1) -> bytes:
         """Reads until `times` lines have contained `text`; returns the last of them."""
         assert self.process.stdout is not None

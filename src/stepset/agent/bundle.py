@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType, TracebackType
 
-_PACKAGES = ("stepset", "stepset.agent")
+_PACKAGES = ("stepset", "stepset.agent", "stepset.agent.hangs")
 
 
 class Bundle:

@@ -16,7 +16,7 @@ from stepset.agent.loop import READ_SIZE, Streams, read_pipe
 from stepset.agent.process import exit_code, oom_kills, outcome, spawn
 from stepset.agent.redact import Redactor
 from stepset.agent.rsh import Server
-from stepset.agent.setup import remove
+from stepset.agent.setup import record_rank, remove
 from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_group, signal
 
 
@@ -104,6 +104,7 @@ class Children:
                 continue
             child = self.start(command, env, Lines(f"rank {rank}", self._redactor), rank)
             ranks.append(rank)
+            record_rank(config, rank, child.pid)
             self._streams.out.put(short_event("started", rank=rank, local_rank=local, pid=child.pid))
         return ranks
 

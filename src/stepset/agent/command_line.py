@@ -1,4 +1,4 @@
-"""The agent's command line: the modes `run`, `rank` and `rsh`.
+"""The agent's command line: the modes `run`, `rank`, `rsh` and `stacks`.
 
 `rank` has the options --world N, --report, --secret NAME and --secret-file FILE. The last two may be repeated. The
 options of `rsh` are those of ssh.
@@ -19,6 +19,7 @@ def usage(problem: str) -> NoReturn:
         f"stepset agent: {problem}",
         "usage: agent.py run CONFIG.json [-- COMMAND [ARG...]]",
         "       agent.py rank --dir DIR [OPTION...] -- COMMAND [ARG...]",
+        "       agent.py stacks --dir DIR [--rank N]...",
         "       agent.py rsh DIR [OPTION...] HOST COMMAND",
     )
     os.write(2, ("\n".join(lines) + "\n").encode())
@@ -32,6 +33,8 @@ def main(argv: Sequence[str], bundle: Bundle) -> int:
         _rank(argv[1:])
     if mode == "rsh":
         _rsh(argv[1:])
+    if mode == "stacks":
+        return _stacks(argv[1:])
     if mode == "run":
         return _run(argv[1:], bundle)
     usage(f"unknown mode {mode!r}" if mode else "no mode")
@@ -73,6 +76,29 @@ def _rsh(argv: Sequence[str]) -> NoReturn:
     from stepset.agent.rsh import run_rsh
 
     run_rsh(directory, words[0], words[1:])
+
+
+def _stacks(argv: Sequence[str]) -> int:
+    directory, wanted = "", []
+    words = list(argv)
+    while words:
+        option = words.pop(0)
+        if option == "--dir" and words:
+            directory = words.pop(0)
+        elif option == "--rank" and words and words[0].isdigit():
+            wanted.append(int(words.pop(0)))
+        else:
+            usage(f"stacks: unknown option {option}")
+    if not directory:
+        usage("stacks: no directory; add --dir DIR")
+    import json
+
+    from stepset.agent.hangs.stacks import stacks_document
+
+    text = json.dumps(stacks_document(os.path.abspath(directory), wanted)).encode() + b"\n"
+    while text:
+        text = text[os.write(1, text) :]
+    return 0
 
 
 def _run(argv: Sequence[str], bundle: Bundle) -> int:

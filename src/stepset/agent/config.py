@@ -46,6 +46,7 @@ class Config:
         self.work_dir: str = self._take("work_dir", str, "")
         self.termination_log: str = self._take("termination_log", str, "")
         self.grace: float = self._take("grace", (int, float), 30)
+        self.hang_after, self.hang_first = self._take_hang()
         self.secrets: list[str] = self._take("secrets", list, [])
         self.secret_files: list[str] = self._take("secret_files", list, [])
         self.result_limit: int = self._take("result_limit", int, MESSAGE_LIMIT)
@@ -59,6 +60,16 @@ class Config:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise setup_error(f"agent's config: {key}: {value!r} is of the wrong type")
         return value
+
+    def _take_hang(self) -> tuple[float, float]:
+        """Returns the numbers of seconds `after` and `first` of `hang`. Both are 0 if the agent looks for no hang."""
+        hang: dict[str, Any] = self._take("hang", dict, {})
+        if not hang:
+            return 0.0, 0.0
+        times: list[Any] = [hang.get("after"), hang.get("first")]
+        if len(hang) != 2 or not all(type(each) in (int, float) and 0 < each < 1e10 for each in times):
+            raise setup_error(f"agent's config: hang: {hang!r} must consist of two times, after and first")
+        return float(times[0]), float(times[1])
 
 
 def read_config(path: str) -> Config:

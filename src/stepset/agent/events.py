@@ -16,6 +16,7 @@ from stepset.agent.lines import PartJoiner
 from stepset.agent.loop import read_regular, reason_of, write_file
 from stepset.agent.process import exit_code
 from stepset.agent.redact import Redactor, parse_json
+from stepset.agent.setup import record_rank
 
 WITHHELD = b'{"stepset": {"withheld": "the end of the log may contain values of Secrets"}}'
 """The termination message while a pod with Secrets runs. If the message were empty, the kubelet would store the last
@@ -143,6 +144,8 @@ class RankEvents:
             self._attempt.clear()
             self._failures.clear()
         self._attempt.add(local)
+        if self._config.hang_after:
+            record_rank(self._config, rank, pid(event["pid"]))
 
 
 def number(value: Any, most: int = LARGEST) -> int:

@@ -42,6 +42,27 @@ def set_rank_env(env: dict[str, str], directory: str, before: int = 0) -> None:
         env["STEPSET_RESUME_FROM"] = resume
 
 
+def hook_directory(directory: str) -> str:
+    """Returns the directory of the hook, from which every Python of a rank imports `sitecustomize`.
+
+    `directory` is that of the agent.
+    """
+    return os.path.join(directory, "hook")
+
+
+def add_hook(env: dict[str, str], directory: str) -> None:
+    """Puts the directory of the hook in front of PYTHONPATH, unless PYTHONPATH contains it, or there is no hook.
+
+    Args:
+        env: the environment, which is changed.
+        directory: the directory of the agent.
+    """
+    hook = hook_directory(directory)
+    paths = [path for path in (env.get("PYTHONPATH"),) if path]
+    if os.path.isdir(hook) and hook not in ":".join(paths).split(":") and ":" not in hook:
+        env["PYTHONPATH"] = ":".join([hook, *paths])
+
+
 def newest_checkpoint(env: Mapping[str, str], before: int = 0) -> tuple[int, str] | None:
     """Returns the time and the path of the newest entry of STEPSET_CHECKPOINT_DIR, or None if there is no entry.
 

@@ -22,17 +22,26 @@ from stepset.agent.events import (
     short_event,
     write_termination_log,
 )
-from stepset.agent.launch import launcher_command, newest_checkpoint, node_rank, pod_env, process_env
+from stepset.agent.launch import add_hook, launcher_command, newest_checkpoint, node_rank, pod_env, process_env
 from stepset.agent.lines import LauncherLines, Lines
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
 from stepset.agent.peers import OwnRanks, wait_for_peers
 from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
 from stepset.agent.redact import make_redactor
-from stepset.agent.setup import create_fifo, put_in_place, remove_reports
+from stepset.agent.setup import create_fifo, put_in_place, remove_reports, write_hook
 from stepset.agent.signals import HANDLED_SIGNALS, LIFELINE_GRACE, STOP_SIGNALS, USER_SIGNALS, descendants, signal
 from stepset.agent.stopping import Stopping
 
 _LINGER = 0.5  # seconds between the exit of a command and the kill of its remaining processes
+
+
+def _output(config: Config) -> Any:
+    """Returns the standard output of the agent. With `hang`, it records the times of the lines."""
+    if not config.hang_after:
+        return Out(1)
+    from stepset.agent.hangs.watcher import ProgressOut
+
+    return ProgressOut(1)
 
 
 class Pod:
@@ -51,7 +60,7 @@ class Pod:
         self._node = node_rank(env)
         self._source = config.source.replace("{node_rank}", str(self._node))
         self._env = pod_env(config, env)
-        self._out = Out(1)
+        self._out = _output(config)
         self._streams = Streams(self._out, Loop(HANDLED_SIGNALS))
         self._failures: list[dict[str, Any]] = []
         self._redactor = make_redactor(env, config.secrets, config.secret_files)
@@ -59,6 +68,7 @@ class Pod:
         self._children = Children(config, self._env, self._node, self._streams, self._redactor)
         self._stopping = Stopping(config, self._children, self._ranks)
         self._own_ranks: OwnRanks | None = None
+        self._watcher: Any = None  # a Watcher; its module is imported only if the job wants it
         self._has_result = False
         self._completed = False  # Whether the command has exited by itself.
         self._fifo = -1
@@ -74,6 +84,9 @@ class Pod:
             self._fifo = create_fifo(self._config, self._env)
             self._streams.add(self._fifo, self._read_fifo)
             put_in_place(self._config, self._env, self._node == 0)
+            if self._config.hang_after:
+                write_hook(self._config, self._bundle.get_source("stepset.agent.hangs.hook") or "")
+                add_hook(self._env, self._config.dir)
             wait_for_peers(self._config, self._streams, self._turn_before_start)
             self._start()
             while not self._done():
@@ -121,6 +134,11 @@ class Pod:
             env = process_env(config, self._env, self._node, 0)
             self._children.start(self._command, env, Lines(self._source, self._redactor), death_signal=signal.SIGTERM)
 
+        if config.hang_after:
+            from stepset.agent.hangs.watcher import Watcher
+
+            checkpoints = self._env.get("STEPSET_CHECKPOINT_DIR", "")
+            self._watcher = Watcher(config, self._out, self._streams, checkpoints, self._redactor)
         if config.counts_ranks:
             self._own_ranks = OwnRanks(config.world_size, self._env)
 
@@ -137,6 +155,8 @@ class Pod:
             due += self._children.server.deadlines()
         if self._own_ranks:
             due.append(self._own_ranks.due)
+        if self._watcher and not self._stopping.started_at:
+            due.append(self._watcher.due)
         due += [child.ended_at + DRAIN for child in self._children.all if child.status is not None and not child.done]
         return min(due) - time.monotonic() if due else 3600.0
 
@@ -148,6 +168,8 @@ class Pod:
         self._stopping.act_on_deadlines(at)
         if self._children.server:
             self._children.server.act_on_deadlines(at)
+        if self._watcher and not self._stopping.started_at:
+            self._watcher.act_on_deadlines(at)
         if self._own_ranks and at >= self._own_ranks.due:
             try:
                 self._own_ranks.look()
@@ -215,6 +237,8 @@ class Pod:
 
     def _clear_away(self) -> None:
         """Stops the remaining processes, and prints the remaining lines."""
+        if self._watcher:
+            self._watcher.stop()
         until = time.monotonic() + _LINGER
         while self._children.reap() and not self._stopping.kill_is_due():
             # A process that a stopped rank started may still save.

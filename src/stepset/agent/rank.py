@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
 from stepset.agent.events import fitted, long_event, now, short_event
-from stepset.agent.launch import first_number, set_rank_env
+from stepset.agent.launch import add_hook, first_number, set_rank_env
 from stepset.agent.lines import ATOMIC, Lines, Tail
 from stepset.agent.loop import READ_SIZE, Loop, Out, is_ready, read_all, read_pipe, read_regular, reason_of
 from stepset.agent.process import DRAIN, end_as, exit_code, oom_kills, outcome, spawn
@@ -29,7 +29,7 @@ from stepset.agent.signals import (
     signal,
 )
 
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
+RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
 
@@ -48,7 +48,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool, r
     """
     env = dict(os.environ)
     directory = env.get("STEPSET_AGENT_DIR") or directory
-    number = first_number(env, _RANK)
+    number = first_number(env, RANK)
     out = _out_to_agent(directory)
     to_launcher = _out_to_launcher() if report and out else None
     out = out or _out_to_launcher()
@@ -56,6 +56,7 @@ def run_rank(program: Sequence[str], directory: str, world: int, report: bool, r
     if world:
         rank.check_world(world)
     set_rank_env(env, directory)
+    add_hook(env, directory)
     rank.start(program)
     rank.watch()
     rank.finish()

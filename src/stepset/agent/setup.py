@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepset.agent.config import Config
 from stepset.agent.errors import ERROR_FILE, IF_POSSIBLE, setup_error
+from stepset.agent.launch import hook_directory
 from stepset.agent.loop import widen, write_file
 from stepset.agent.signals import STOPPING
 
@@ -33,6 +35,51 @@ def create_fifo(config: Config, env: Mapping[str, str]) -> int:
         raise setup_error(f"cannot use {error.filename or config.dir}: {error.strerror}") from error
     widen(fifo, 1 << 20)
     return fifo
+
+
+def write_hook(config: Config, source: str) -> None:
+    """Writes the hook that every Python of a rank imports, and the file by which the mode `stacks` finds the agent.
+
+    Args:
+        source: the source of the module `hook`.
+
+    Raises:
+        AgentError: a file cannot be written.
+    """
+    try:
+        for name, data in (("ranks", b""), ("agent.pid", b"%d" % os.getpid())):
+            write_file(os.path.join(config.dir, name), data, os.O_NOFOLLOW)
+        directory = hook_directory(config.dir)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        write_file(os.path.join(directory, "sitecustomize.py"), source.encode(), os.O_NOFOLLOW)
+        _write_compiled(directory, source)
+    except OSError as error:
+        raise setup_error(f"cannot write the hook in {config.dir}: {error.strerror}") from error
+
+
+def _write_compiled(directory: str, source: str) -> None:
+    """Writes the compiled hook for this version of Python. To compile it would take milliseconds in each process."""
+    import marshal
+
+    magic: bytes = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util.MAGIC_NUMBER, but faster
+    path = os.path.join(directory, "sitecustomize.py")
+    about = os.stat(path)
+    numbers = (0, int(about.st_mtime), about.st_size)  # PEP 552
+    head = magic + b"".join((number & 0xFFFFFFFF).to_bytes(4, "little") for number in numbers)
+    cache = os.path.join(directory, "__pycache__")
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    name = f"sitecustomize.{sys.implementation.cache_tag}.pyc"
+    write_file(os.path.join(cache, name), head + marshal.dumps(compile(source, path, "exec")), os.O_NOFOLLOW)
+
+
+def record_rank(config: Config, rank: int, pid: int) -> None:
+    """Records the process of a rank in the file `ranks`, from which the mode `stacks` reads it."""
+    if config.hang_after:
+        with IF_POSSIBLE:
+            path = os.path.join(config.dir, "ranks")
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(fd, "wb") as file:
+                file.write(b"%d %d\n" % (rank, pid))
 
 
 def put_in_place(config: Config, env: Mapping[str, str], first: bool) -> None:

@@ -30,7 +30,7 @@ STOPPING = "stopping"
 """The file in the pod's directory that exists while the ranks of a stopped pod may save. No `rank` process exits before
 the agent removes the file, because a launcher kills the other ranks when it detects the exit of a rank."""
 
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 
 def forward_signal(pid: int, number: int) -> bool:
@@ -40,7 +40,7 @@ def forward_signal(pid: int, number: int) -> bool:
     training script got the signal, the script would fail while it writes its checkpoint.
     """
     try:
-        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe")) in _SHELLS
+        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe")) in SHELLS
     except OSError:
         shell = not sys.platform.startswith("linux")
     with IF_POSSIBLE:

@@ -40,6 +40,18 @@ def test_null_is_a_missing_key(config: Callable[..., Config]) -> None:
         ({**CONFIG, "grace": "1"}, "grace: '1' is of the wrong type"),
         ({**CONFIG, "attempt": True}, "attempt: True is of the wrong type"),
         ({**CONFIG, "mpi": 1}, "mpi: 1 is of the wrong type"),
+        ({**CONFIG, "hang": False}, "hang: False is of the wrong type"),
+        ({**CONFIG, "hang": {"after": 5}}, "hang: {'after': 5} must consist of two times, after and first"),
+        *(
+            ({**CONFIG, "hang": times}, f"hang: {times!r} must consist of two times, after and first")
+            for times in (
+                {"after": 5, "first": "9"},
+                {"after": 5, "first": True},
+                {"after": 0, "first": 9},
+                {"after": 5, "first": float("nan")},
+                {"after": 5, "first": 9, "action": "fail"},
+            )
+        ),
         ({**CONFIG, "later": 1, "earlier": 1}, "earlier: unknown key"),
     ],
 )

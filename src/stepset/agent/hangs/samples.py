@@ -1,0 +1,118 @@
+"""Samples of ranks, which are compared: the content of the event `stalled`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stepset.agent.hangs.answers import Answer, answers, middle_cut
+from stepset.agent.hangs.processes import environment, read_process, usage, waits_for
+
+_EVENT_LIMIT = 16 << 10  # bytes of one rank's event
+_SWITCHES, _BYTES = 2.0, 64 << 10  # context switches per second, and bytes, above which a process works
+_PER_SIGNAL = 4  # context switches
+
+
+class Sample:
+    """What was read about one process at one time."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.at = time.monotonic()
+        process = answer.process
+        now = read_process(process.pid) or process
+        self.state, self.seconds = now.state, now.seconds
+        self.waits = waits_for(process.pid)
+        self.switches, self.bytes = usage(process.pid)
+
+
+def sample(ranks: Mapping[Any, int], directory: str, times: Iterable[float]) -> dict[Any, dict[str, Any]]:
+    """Samples ranks several times, and returns for each rank what the event `stalled` contains.
+
+    Args:
+        ranks: the process of each rank.
+        directory: the directory of the hook.
+        times: when to take the samples, in seconds from now.
+    """
+    start = time.monotonic()
+    samples: dict[Any, list[dict[int, Sample]]] = {rank: [] for rank in ranks}
+    for at in times:
+        time.sleep(max(0.0, start + at - time.monotonic()))
+        for rank, found in answers(ranks, directory).items():
+            samples[rank].append({answer.process.pid: Sample(answer) for answer in found})
+    return {rank: _compared(ranks[rank], each) for rank, each in samples.items() if each and each[-1]}
+
+
+def _compared(root: int, samples: list[dict[int, Sample]]) -> dict[str, Any]:
+    """Returns the last sample of a rank, with what has changed since the first one."""
+    processes, collectives = [], []
+    for pid, last in samples[-1].items():
+        history = [each[pid] for each in samples if pid in each]
+        process = _compared_process(history)
+        processes.append(process)
+        collectives += last.answer.collectives
+    about = environment(root)
+    found: dict[str, Any] = {"processes": processes, "collectives": collectives[:16]}
+    if about.get("MASTER_ADDR"):
+        found["master"] = f"{about['MASTER_ADDR'][:255]}:{about.get('MASTER_PORT', '')[:5]}"
+    return found
+
+
+def _compared_process(history: list[Sample]) -> dict[str, Any]:
+    first, last = history[0], history[-1]
+    answer, process = last.answer, last.answer.process
+    elapsed = max(last.at - first.at, 0.001)
+    stacks = [each.answer.threads[0]["frames"] for each in history if each.answer.threads]
+    done = [[(each["done"], each["queued"]) for each in sample.answer.collectives] for sample in history]
+    changed = any(each != stacks[0] for each in stacks) or any(each != done[0] for each in done)
+    cpu = (last.seconds - first.seconds) / elapsed
+    written = sum(each.answer.size for each in history[1:])  # by the hook
+    # The hook's signal interrupts a system call, which takes some switches.
+    switches = last.switches - first.switches - _PER_SIGNAL * (len(history) - 1)
+    works = switches / elapsed > _SWITCHES or last.bytes - first.bytes - written > _BYTES
+    states = {each.state for each in history}
+    found: dict[str, Any] = {
+        "pid": process.pid,
+        "kind": process.kind,
+        "name": process.name[:64],
+        # A process may be in state D or T for a moment.
+        "state": last.state if len(states) == 1 or last.state not in "DTt" else "S",
+        **next((each.waits for each in reversed(history) if "syscall" in each.waits), last.waits),
+        "cpu": round(cpu, 2),
+        "changed": changed,
+        "busy": len(history) > 1 and (changed or cpu > 0.5 or works),
+        "gil": answer.holds_gil,
+        "threads": answer.threads,
+    }
+    if answer.why:
+        found["why"] = answer.why
+    return found
+
+
+def fitted_rank(found: dict[str, Any], limit: int = _EVENT_LIMIT) -> dict[str, Any]:
+    """Returns what was sampled of a rank, in at most `limit` bytes of JSON.
+
+    Removes other threads than the main thread first, then frames of the middle of stacks, then the members of groups,
+    then processes without stacks, then others.
+    """
+    import json
+
+    for threads, frames in ((8, 32), (2, 24), (1, 16), (1, 8)):
+        if len(json.dumps(found)) <= limit:
+            return found
+        processes = [
+            {**each, "threads": [{**t, "frames": middle_cut(t["frames"], frames)} for t in each["threads"][:threads]]}
+            for each in found["processes"]
+        ]
+        found = {**found, "processes": processes}
+    for waits in (False, True):
+        if len(json.dumps(found)) > limit:
+            kept = [{**each, "ranks": []} if waits or not each["seq"] else each for each in found["collectives"]]
+            found = {**found, "collectives": kept}
+    while len(json.dumps(found)) > limit and (found["processes"] or found["collectives"]):
+        name = "processes" if len(found["processes"]) > 1 or not found["collectives"] else "collectives"
+        kept = found[name]
+        without = [each for each in kept if each.get("threads", True)]
+        found = {**found, name: without if 0 < len(without) < len(kept) else kept[:-1]}
+    return found
