@@ -136,7 +136,7 @@ GROUPS = (
         "Processes on this machine: the agent and the local backend",
         "local and not frameworks and not airflow and not cluster and not smoke",
         tier="gate",
-        paths="tests/agent tests/cli tests/first_hour tests/local tests/notebook tests/odd_jobs"
+        paths="tests/agent tests/cli tests/first_hour tests/hangs tests/local tests/notebook tests/odd_jobs"
         " tests/reported tests/security",
         workers=3,
     ),
@@ -215,7 +215,7 @@ GROUPS = (
         "frameworks and not cluster and not smoke",
         paths="tests/airflow/test_digits_retrain.py tests/airflow/test_examples.py"
         " tests/airflow/test_manifest_recipe.py tests/airflow/test_warm_start.py tests/first_hour tests/frameworks"
-        " tests/local tests/reported tests/security tests/training",
+        " tests/hangs tests/local tests/reported tests/security tests/training",
         workers=3,
     ),
     Group(
