@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hangs.conftest import Ranks, main_process, stack, waits
+from tests.hangs.conftest import Ranks, free_port, main_process, stack, waits
 
 pytestmark = pytest.mark.frameworks
 Start = Callable[..., Ranks]
@@ -111,6 +111,18 @@ def test_ranks_of_torchrun_are_sampled(start: Start) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     config = {"launcher": torchrun, "program": [sys.executable, "-u"], "command_len": 1}
     events = start("torchrun", PROGRAM, "lock", **config).stalled(0, 1)
+    assert "planted" in stack(main_process(events[1]))
+    assert waits(events[0])[0][0] == "all_reduce"
+
+
+def test_ranks_of_deepspeed_are_sampled(start: Start, tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("127.0.0.1 slots=2\n")
+    deepspeed = [str(Path(sys.executable).parent / "deepspeed"), "--hostfile", str(hostfile), "--no_ssh"]
+    deepspeed += ["--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    launcher = [*deepspeed, "--no_python", "--no_local_rank"]
+    config = {"launcher": launcher, "program": [sys.executable, "-u"], "command_len": 1}
+    events = start("deepspeed", PROGRAM, "lock", env={"DS_ACCELERATOR": "cpu"}, **config).stalled(0, 1)
     assert "planted" in stack(main_process(events[1]))
     assert waits(events[0])[0][0] == "all_reduce"
 

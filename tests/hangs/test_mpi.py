@@ -1,0 +1,62 @@
+"""mpirun starts ranks in other pods. The agent of each pod reports the ranks of its own pod."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.pods import Pod, Running
+from tests.agent.test_mpirun import HOSTS, OPEN_MPI, MpiPods
+from tests.hangs.conftest import main_process, stack
+
+PROGRAM = """
+import os, time
+def planted(): time.sleep(1000)
+def waits(): time.sleep(1000)
+print("runs", flush=True)
+planted() if (os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]) == "2" else waits()
+"""
+HANG = {"after": 2, "first": 5}
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
+    """Two nodes whose agents watch their ranks, for each MPI that is installed."""
+    if not shutil.which(f"mpirun.{request.param}"):
+        pytest.skip(f"{request.param} is not installed")
+    with ExitStack() as started:
+        nodes = []
+        for host in HOSTS:
+            directory = tmp_path / host
+            (directory / "tmp").mkdir(parents=True)
+            env = {"TMPDIR": str(directory / "tmp"), "OMPI_MCA_orte_tmpdir_base": str(directory / "tmp"), **OPEN_MPI}
+            serve = str(tmp_path / "sockets" / host)
+            nodes.append(started.enter_context(Pod(directory).start(serve=serve, group="node", env=env, hang=HANG)))
+        for node in nodes:
+            node.wait_for_line(b'"ready"')
+        yield MpiPods(request.param, tmp_path, nodes)
+
+
+def stalled(node: Running, ranks: set[int]) -> dict[int, dict[str, Any]]:
+    """Waits for the event `stalled` of ranks of a node. Before the ranks start, the agent may report their launcher."""
+    found: dict[int, dict[str, Any]] = {}
+    while not ranks <= set(found):
+        event = json.loads(node.wait_for_line(b'{"event": "stalled"').partition(b"] ")[2])
+        found[event.get("rank", -1)] = event
+    return found
+
+
+def test_each_agent_reports_the_ranks_of_its_pod(pods: MpiPods) -> None:
+    with pods.start(f"exec {sys.executable} -c '{PROGRAM}'", grace=1):
+        first, second = (stalled(node, ranks) for node, ranks in zip(pods.nodes, ({0, 1}, {2, 3}), strict=True))
+    assert {0, 1} == {*first} - {-1}
+    assert {2, 3} == {*second} - {-1}
+    assert [stack(main_process(first[rank])) for rank in (0, 1)] == [["waits", "<module>"]] * 2
+    assert [stack(main_process(second[rank]))[0] for rank in (2, 3)] == ["planted", "waits"]
