@@ -126,6 +126,12 @@ def test_xgboost_runs_a_worker_for_every_accelerator() -> None:
     assert plan.in_manifest("DMLC_TASK_ID") == "<pod index>"  # what the reference writes
 
 
+def test_xgboost_rejects_an_amount_of_memory_as_the_number_of_devices() -> None:
+    """The list of 17 thousand million devices would not fit into the memory of this process."""
+    with pytest.raises(BadInputError, match=r"17179869184 x nvidia\.com/gpu are more than 4096 devices"):
+        Plan("xgboost", procs_per_node=2, resources_per_node={"gpus": "16Gi"})
+
+
 def test_xgboost_counts_cpus_only_if_requested() -> None:
     assert Plan("xgboost", num_nodes=3, resources_per_node={"cpu": 8}).env()["DMLC_NUM_WORKER"] == "3"
     assert (

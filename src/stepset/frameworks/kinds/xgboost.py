@@ -6,6 +6,7 @@ variables. The script must pass their values to XGBoost's `CommunicatorContext` 
 
 from __future__ import annotations
 
+from stepset.errors import BadInputError
 from stepset.frameworks.common import (
     MASTER,
     MASTER_HOST,
@@ -17,7 +18,7 @@ from stepset.frameworks.common import (
     uses_agent,
 )
 from stepset.frameworks.framework_spec import FrameworkSpec, Import, Listeners
-from stepset.plan.model import EnvEntry, LaunchPlan
+from stepset.plan.model import MAX_PROCESSES, EnvEntry, LaunchPlan
 from stepset.plan.values import LocalRank, NodeRank, OwnDeviceFirst, PortNumber, ProcessRank, text
 from stepset.spec.devices import node_devices
 from stepset.spec.job import TrainingJob
@@ -61,8 +62,16 @@ def _indexes(job: TrainingJob) -> str:
     """Returns the indexes of the pod's CUDA devices, in the form of CUDA_VISIBLE_DEVICES.
 
     If the pod has no CUDA devices, or if the devices have no indexes (MIG devices), the function returns "".
+
+    Raises:
+        BadInputError: no machine has so many devices. The number may be an amount of memory.
     """
     devices = node_devices(job)
+    if devices.count > MAX_PROCESSES:
+        raise BadInputError(
+            f"resources_per_node: {devices.count} x {devices.name} are more than {MAX_PROCESSES} devices; give the"
+            " number of devices of a node"
+        )
     names_devices = devices.counted_by_torchrun and not devices.name.startswith("gpu.intel.com/")
     return ",".join(str(index) for index in range(devices.count)) if names_devices else ""
 
