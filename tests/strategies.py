@@ -189,6 +189,10 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "lost_node_after": DURATIONS,
             },
         ),
+        "hang": st.one_of(
+            st.sampled_from(["off", False]),
+            st.fixed_dictionaries({}, optional={"after": DURATIONS, "first": DURATIONS}),
+        ),
         "deadline": DURATIONS,
         "termination_grace_period": DURATIONS,
         "ttl": DURATIONS,

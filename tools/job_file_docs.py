@@ -162,6 +162,7 @@ _MODELS: list[tuple[str, type[BaseModel]]] = [
     ("`storage`", parts.Storage),
     ("`roles`", parts.Role),
     ("`restart`", parts.Restart),
+    ("`hang`", parts.HangTimes),
     ("`scheduling`", parts.Scheduling),
     ("`scheduling.launcher`, `scheduling` of a role", parts.Placement),
     ("`scheduling.topology`", parts.Topology),

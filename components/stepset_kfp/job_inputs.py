@@ -25,6 +25,7 @@ TEXT_FIELDS = (
     "function",
     "code",
     "checkpoint_dir",
+    "hang",
     "deadline",
     "termination_grace_period",
     "ttl",
@@ -51,7 +52,7 @@ NOT_GIVEN = -1
 
 The value is not 0, because a pipeline may compute 0 nodes by mistake. Such a pipeline must not train on one node."""
 
-YAML_FIELDS = ("framework", "procs_per_node", "deadline", "termination_grace_period", "ttl", "agent")
+YAML_FIELDS = ("framework", "procs_per_node", "hang", "deadline", "termination_grace_period", "ttl", "agent")
 """The string inputs that are parsed as YAML, because a job file accepts several types for these fields."""
 
 

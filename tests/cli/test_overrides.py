@@ -60,6 +60,22 @@ def test_the_queue_has_a_flag(validated: Any, flag: str) -> None:
     assert validated("job.yaml", flag, "team-a")["scheduling"]["queue_name"] == "team-a"
 
 
+@pytest.mark.parametrize(
+    ("given", "words", "expected"),
+    [
+        ({}, ["off"], "off"),
+        ({"first": "1h"}, ["after=60s"], {"after": "1m", "first": "1h"}),
+        ("off", ["after=60s, first=10m"], {"after": "1m", "first": "10m"}),
+    ],
+)
+def test_the_times_of_a_hang_have_a_flag(
+    validated: Any, tmp_path: Path, given: Any, words: list[str], expected: Any
+) -> None:
+    content = {**yaml.safe_load(FILE), "hang": given}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert validated("job.yaml", "--hang", *words)["hang"] == expected
+
+
 def test_flags_override_the_fields_of_the_file(validated: Any, tmp_path: Path) -> None:
     job = validated(
         "job.yaml", "--nodes", "2", "--procs-per-node", "cpu", "--name", "other", "--image", "i:1", "--env", "A=x=y",
@@ -169,6 +185,8 @@ def test_a_setting_does_not_change_the_parsed_file() -> None:
     ("argv", "error"),
     [
         (["--set", "deadline"], "--set: 'deadline' is not PATH=VALUE; write it like restart.max_restarts=3"),
+        (["--hang", "5m"], "--hang: '5m' is not a time; write it like after=60s,first=10m, or off"),
+        (["--hang", "afte=5m"], "hang: unknown key 'afte'; did you mean 'after'?"),
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),

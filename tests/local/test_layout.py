@@ -185,6 +185,13 @@ class TestTheAgentsConfig:
         assert node.config["process_env"] == {"RANK": "{rank}", "LOCAL_RANK": "{local_rank}"}
         assert node.env["WORLD_SIZE"] == "4"
 
+    def test_has_the_times_of_a_hang_unless_the_pod_is_a_role_or_they_are_off(self) -> None:
+        role = {"name": "tracker", "command": ["serve"]}
+        pods = lay_out({"script": "train.py", "roles": [role], "hang": {"after": "60s", "first": "90s"}})
+        assert pods["node-0"].config["hang"] == {"after": 60, "first": 90}
+        assert "hang" not in pods["tracker-0"].config
+        assert "hang" not in lay_out({"script": "train.py", "hang": "off"})["node-0"].config
+
     def test_of_a_role_has_a_source_but_no_processes(self) -> None:
         roles = [{"name": "monitor", "replicas": 2, "command": ["true"]}]
         config = lay_out({"script": "t.py", "roles": roles})["monitor-1"].config

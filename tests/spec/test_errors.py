@@ -21,6 +21,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"restart": {"x": 1}},
         "restart: unknown key 'x'; known keys: lost_node, lost_node_after, max_restarts, user_errors",
     ),
+    ({"hang": {"aftr": 1}}, "hang: unknown key 'aftr'; did you mean 'after'?"),
     ({"roles": [{"nam": "m", "image": "x"}]}, "roles.0: unknown key 'nam'; did you mean 'name'?"),
     ({"env": {"A": {"vale": "1"}}}, "env.A: unknown key 'vale'; did you mean 'value'?"),
     ({"resources_per_node": {"cpus": 1}}, "resources_per_node: unknown key 'cpus'; did you mean 'cpu'?"),
@@ -115,6 +116,12 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"num_nodes": None}, "num_nodes: is null; give a value or leave it out"),
     ({"num_nodes": float("inf")}, "num_nodes: inf is not a whole number; give one such as 2"),
     ({"network": {"port": 70000}}, "network.port: 70000 is too large; give 65535 or less"),
+    *(
+        ({"hang": value}, f"hang: {value!r} is not known; use off, or times such as {{after: 5m, first: 30m}}")
+        for value in ("on", True, None, "5m", 300, [])
+    ),
+    ({"hang": {"first": "soon"}}, "hang.first: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
+    ({"hang": {"after": 0}}, "hang.after: 0 is not a positive duration; give at least 1s"),
     ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
     ({"num_nodes": 2**31}, "num_nodes: 2147483648 is more than Kubernetes allows; give 2147483647 or less"),
     (

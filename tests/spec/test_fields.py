@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stepset.spec import TrainingJob, parse_job
+from stepset.spec import TrainingJob, load_job, parse_job
 from stepset.spec.job import ENTRIES
 from stepset.spec.options import KINDS
 from tests.strategies import job_files
@@ -61,6 +62,7 @@ FULL: dict[str, Any] = {
     "checkpoint_dir": "/ckpt/digits",
     "roles": [{**ROLE, "name": "fetch"}, {**ROLE, "name": "prepare", "after": ["fetch"]}],
     "restart": {"max_restarts": 3, "user_errors": "fail", "lost_node": "release", "lost_node_after": "10m"},
+    "hang": {"after": "10m", "first": "1h"},
     "deadline": "12h",
     "termination_grace_period": "2m",
     "ttl": "1h",
@@ -149,6 +151,23 @@ def test_every_kind_of_framework_can_be_given_by_its_name_or_as_a_mapping() -> N
 )
 def test_a_frameworks_options_are_read_back_as_they_were_written(framework: dict[str, Any]) -> None:
     assert parse_job({"framework": framework, "script": "train.py"}).to_dict()["framework"] == framework
+
+
+@pytest.mark.parametrize("off", ["off", "OFF", False, "false", "False"])
+def test_hang_detection_can_be_turned_off_in_each_form_of_yaml(off: Any) -> None:
+    job = parse_job({"script": "train.py", "hang": off})
+    assert (job.hang, job.hang_times, job.to_dict()["hang"]) == ("off", None, "off")
+
+
+def test_hang_detection_is_on_by_default_and_each_time_has_its_own_default(tmp_path: Path) -> None:
+    default, late = parse_job({"script": "a.py"}), parse_job({"script": "a.py", "hang": {"first": "2h"}})
+    assert default.hang_times is not None
+    assert (default.hang_times.after, default.hang_times.first) == (300, 1800)
+    assert late.hang_times is not None
+    assert (late.hang_times.after, late.hang_times.first) == (300, 7200)
+    assert late.to_dict()["hang"] == {"first": "2h"}
+    (tmp_path / "job.yaml").write_text("script: a.py\nhang: off\n", encoding="utf-8")
+    assert load_job(tmp_path / "job.yaml").hang == "off"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -114,6 +115,22 @@ class TestAgent:
         assert config["command_len"] == 2
         assert config["launcher"] == ["torchrun", "--no-python"]
         assert config["program"] == ["python3", "-u", "/stepset/code/train.py"]
+
+    @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+    def test_the_agent_of_the_world_knows_the_times_of_a_hang(self, target: str) -> None:
+        prepare = {"name": "prepare", "image": "i", "command": ["true"]}
+        roles = {} if target in ("job", "statefulset") else {"roles": [prepare]}
+        configs = [
+            json.loads(text)
+            for each in rendered(target, num_nodes=2, hang={"after": "90s"}, **roles)
+            if each["kind"] == "ConfigMap"
+            for key, text in each.get("data", {}).items()
+            if key.endswith(".json")
+        ]
+        assert configs
+        for config in configs:
+            assert config.get("hang") == ({"after": 90, "first": 1800} if config["in_world"] else None)
+        assert "hang" not in agent_config(rendered(target, num_nodes=2, hang="off", **roles))
 
     def test_the_agent_knows_which_variables_are_secret(self) -> None:
         hub = {"secret": "hub", "key": "token"}

@@ -58,6 +58,7 @@ class Settings(TypedDict, total=False):
     checkpoint_dir: str
     roles: list[Mapping[str, Any]]
     restart: Mapping[str, Any]
+    hang: str | Mapping[str, Any]
     deadline: str | int
     termination_grace_period: str | int
     ttl: str | int

@@ -66,6 +66,7 @@ class Inputs(TypedDict, total=False):
     checkpoint_dir: Any
     roles: Any
     restart: Any
+    hang: Any
     deadline: Any
     termination_grace_period: Any
     ttl: Any

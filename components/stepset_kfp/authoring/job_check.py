@@ -49,6 +49,7 @@ _TEXTS = {
     "script": ("a.py", "b.py"),
     "function": ("pass", "0"),
     "checkpoint_dir": ("/a", "/b"),
+    "hang": ("off", "{after: 1m}"),
     "deadline": ("1h", "2h"),
     "termination_grace_period": ("1m", "2m"),
     "ttl": ("1h", "2h"),

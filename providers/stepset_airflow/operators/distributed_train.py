@@ -52,7 +52,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     Args:
         job: a TrainingJob, a mapping, or the path of a job file.
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, requirements,
-        env, resources_per_node, storage, checkpoint_dir, roles, restart, deadline, termination_grace_period, ttl,
+        env, resources_per_node, storage, checkpoint_dir, roles, restart, hang, deadline, termination_grace_period, ttl,
         scheduling, network, service_account, security, labels, annotations, pod_template, agent: the job file's
         fields (docs/job-file.md).
         queue_name: a shorthand for `scheduling={"queue_name": ...}`.
@@ -109,6 +109,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         "storage": "json",
         "roles": "json",
         "restart": "json",
+        "hang": "json",
         "scheduling": "json",
         "network": "json",
         "labels": "json",
@@ -142,6 +143,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         checkpoint_dir: str | None = None,
         roles: Sequence[Mapping[str, Any]] | None = None,
         restart: Mapping[str, Any] | None = None,
+        hang: str | Mapping[str, Any] | None = None,
         deadline: int | str | timedelta | None = None,
         termination_grace_period: int | str | timedelta | None = None,
         ttl: int | str | timedelta | None = None,
@@ -200,6 +202,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.checkpoint_dir = checkpoint_dir
         self.roles = roles
         self.restart = restart
+        self.hang = hang
         self.deadline = deadline
         self.termination_grace_period = termination_grace_period
         self.ttl = ttl

@@ -26,6 +26,7 @@ _NOT_PLANNED = frozenset(
         "deadline",
         "ttl",
         "termination_grace_period",
+        "hang",
     }
 )
 """Fields that do not affect the number of ranks. The values of these fields are often templates."""

@@ -272,6 +272,7 @@ def node_group(
         world_size=world_size,
         launcher_restarts=launcher_restarts,
         counts_ranks=counts_ranks,
+        hang=job.hang_times,
     )
     return PodGroup(
         name=NODE,

@@ -14,7 +14,7 @@ from stepset.spec.template import NODE as NODE  # the name of the training pods 
 
 # Importing pydantic takes longer than `stepset list`. Therefore only code that reads or renders jobs imports pydantic.
 if TYPE_CHECKING:
-    from stepset.spec.parts import Role
+    from stepset.spec.parts import HangTimes, Role
     from stepset.spec.resources import Resources
 
 LAUNCHER = "launcher"
@@ -112,6 +112,8 @@ class AgentSettings:
         launcher_restarts: whether the launcher is the torchrun of an elastic world. torchrun then restarts failed
             ranks, and the pod continues. An exit code of 0 means success only if torchrun has passed its exit barrier.
         counts_ranks: whether the agent compares `world_size` with the ranks that the command itself starts.
+        hang: the times after which the agent examines ranks that make no progress. If None, the agent does not look for
+            such ranks.
     """
 
     wait_for: tuple[str, ...]
@@ -121,6 +123,7 @@ class AgentSettings:
     world_size: int | None = None
     launcher_restarts: bool = False
     counts_ranks: bool = False
+    hang: HangTimes | None = None
 
 
 WAIT_FOR_ALL = 64

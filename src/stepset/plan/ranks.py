@@ -33,7 +33,10 @@ def rank_config(plan: LaunchPlan, settings: AgentSettings) -> dict[str, Any]:
         "counts_ranks": settings.counts_ranks,
         "mpi": plan.ssh is not None,
     }
-    return config | {name: True for name, value in flags.items() if value}
+    config |= {name: True for name, value in flags.items() if value}
+    if settings.hang is not None:
+        config["hang"] = {"after": settings.hang.after, "first": settings.hang.first}
+    return config
 
 
 def _runs_the_program_itself(launcher: Launcher) -> bool:

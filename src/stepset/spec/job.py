@@ -10,10 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     ModelWrapValidatorHandler,
-    Tag,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -38,7 +36,19 @@ from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere
 from stepset.spec.names import jobset_name_budget, program_name
 from stepset.spec.options import KINDS, Framework, Torch
-from stepset.spec.parts import CodeVolume, Label, Network, Restart, Role, Scheduling, Storage
+from stepset.spec.parts import (
+    AgentChoice,
+    Code,
+    CodeVolume,
+    HangChoice,
+    HangTimes,
+    Label,
+    Network,
+    Restart,
+    Role,
+    Scheduling,
+    Storage,
+)
 from stepset.spec.quantity import Duration
 from stepset.spec.requirement import RequirementList
 from stepset.spec.resources import Resources, merge_resources
@@ -84,13 +94,6 @@ def _procs_per_node(value: Any) -> Any:
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*")
 """The pattern of `package.module`, `module.function` and `module:function`."""
-
-
-def _agent_choice(value: Any) -> Any:
-    text = str(plain(value)).lower()
-    if text not in ("auto", "true", "false"):
-        raise ValueError(f"{value!r} is not known; use auto, true or false")
-    return {"auto": "auto", "true": True, "false": False}[text]
 
 
 def _not_a_file(text: str) -> str:
@@ -143,7 +146,6 @@ ProcsPerNode = Annotated[
     BeforeValidator(_procs_per_node),
     WithJsonSchema({"anyOf": [{"enum": ["auto", "cpu", "gpu"]}, {"type": "integer", "minimum": 1}]}),
 ]
-AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"enum": ["auto", True, False]})]
 
 
 def _max_name_length(roles: Any) -> int:
@@ -155,17 +157,6 @@ def _max_name_length(roles: Any) -> int:
     names = [role.get("name") if isinstance(role, dict) else getattr(role, "name", "") for role in rows]
     room = jobset_name_budget([("launcher", 1), *((str(name), 1000) for name in names)])
     return min(40, max(1, room))
-
-
-def _code_form(value: Any) -> str:
-    return "CodeVolume" if isinstance(value, (dict, CodeVolume)) else "CodeDirectory"
-
-
-Code = Annotated[
-    Annotated[Annotated[str, Field(min_length=1)], Tag("CodeDirectory")] | Annotated[CodeVolume, Tag("CodeVolume")],
-    Discriminator(_code_form),
-]
-"""The directory of the job's code, or a volume that contains it."""
 
 
 PARTS: dict[str, type[JobModel]] = {"scheduling": Scheduling, "network": Network, "restart": Restart}
@@ -225,6 +216,9 @@ class TrainingJob(JobModel):
     """Additional groups of pods that do not train."""
     restart: Restart = Restart()
     """The maximum number of restarts of the gang, and the failures after which the gang restarts."""
+    hang: HangChoice = HangTimes()
+    """When stepset examines ranks that make no progress, and reports which rank blocks the others. With `off`, stepset
+    does not look for such ranks, and starts the ranks without its hook. The field has no effect without the agent."""
     deadline: Duration | None = None
     """The maximum duration of the run. If the run has not finished after this time, the run fails. The target
     determines when this time begins (docs/targets.md)."""
@@ -366,6 +360,11 @@ class TrainingJob(JobModel):
     def code_volume(self) -> CodeVolume | None:
         """The volume with the code. None if the code is not on a volume."""
         return self.code if isinstance(self.code, CodeVolume) else None
+
+    @property
+    def hang_times(self) -> HangTimes | None:
+        """The times of the field `hang`. None if the value of the field is `off`."""
+        return None if self.hang == "off" else self.hang
 
     def node_resources(self) -> Resources:
         """Returns the resources of a node.

@@ -44,7 +44,7 @@ _MESSAGES = {
     "too_short": _EMPTY,
     "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
-_UNION_TAGS = ("EnvText", "EnvSecret", "EnvField", "CodeDirectory", "CodeVolume")
+_UNION_TAGS = ("EnvText", "EnvSecret", "EnvField", "CodeDirectory", "CodeVolume", "HangOff", "HangTimes")
 """Names that pydantic adds to the locations of errors in unions. These names are not fields of the job file."""
 
 

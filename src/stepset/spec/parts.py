@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from stepset.spec.api_values import ApiMapping
 from stepset.spec.base import AbsolutePath, Command, Count, JobModel, Switch, TextList, Whole
@@ -12,6 +12,7 @@ from stepset.spec.environ import Env
 from stepset.spec.names import check_dns_1035
 from stepset.spec.quantity import Duration
 from stepset.spec.resources import Resources
+from stepset.spec.scalars import plain, shortened
 
 
 def _dns_1035(name: str) -> str:
@@ -70,6 +71,17 @@ class CodeVolume(JobModel):
         if self.claim is not None:
             return {"persistentVolumeClaim": {"claimName": self.claim, "readOnly": True}}
         return {"image": {"reference": self.image}}
+
+
+def _code_form(value: Any) -> str:
+    return "CodeVolume" if isinstance(value, (dict, CodeVolume)) else "CodeDirectory"
+
+
+Code = Annotated[
+    Annotated[Annotated[str, Field(min_length=1)], Tag("CodeDirectory")] | Annotated[CodeVolume, Tag("CodeVolume")],
+    Discriminator(_code_form),
+]
+"""The directory of the job's code, or a volume that contains it."""
 
 
 class Placement(JobModel):
@@ -132,6 +144,44 @@ class Restart(JobModel):
     """With `lost_node: release`, stepset deletes the pods of a lost node by force when this time has passed since their
     deletion was due. By default, Kubernetes deletes the pods about 6 minutes after their node stopped responding
     (docs/kubernetes.md), and the deletion is due a minute later."""
+
+
+class HangTimes(JobModel):
+    """When stepset examines ranks that make no progress. Lines of output, steps and collectives are progress."""
+
+    after: Duration = 300
+    """The time without progress after which stepset examines the ranks. If the run has already paused for longer,
+    stepset waits for five times the longest pause instead."""
+    first: Duration = 1800
+    """The time without progress that is allowed before the first step of the training. Imports, downloads and
+    compilation often take long."""
+
+
+def _hang_form(value: Any) -> Any:
+    chosen = plain(value)
+    if isinstance(chosen, (dict, HangTimes)):
+        return chosen
+    # YAML 1.1 reads `off` as false.
+    if str(chosen).lower() in ("off", "false"):
+        return "off"
+    raise ValueError(f"{shortened(repr(value))} is not known; use off, or times such as {{after: 5m, first: 30m}}")
+
+
+HangChoice = Annotated[
+    Annotated[Literal["off"], Tag("HangOff")] | Annotated[HangTimes, Tag("HangTimes")],
+    Discriminator(lambda value: "HangOff" if value == "off" else "HangTimes"),
+    BeforeValidator(_hang_form),
+]
+
+
+def _agent_choice(value: Any) -> Any:
+    text = str(plain(value)).lower()
+    if text not in ("auto", "true", "false"):
+        raise ValueError(f"{value!r} is not known; use auto, true or false")
+    return {"auto": "auto", "true": True, "false": False}[text]
+
+
+AgentChoice = Annotated[Any, BeforeValidator(_agent_choice), WithJsonSchema({"enum": ["auto", True, False]})]
 
 
 class Topology(JobModel):

@@ -75,6 +75,9 @@ def job_schema() -> Schema:
     for field in ("deadline", "ttl"):
         _change(fields, field, {"anyOf": [duration, {"type": "null"}]})
     _change(fields, "termination_grace_period", duration)
+    _change(fields, "hang", {"anyOf": [{"enum": ["off", False]}, {"$ref": "#/$defs/HangTimes"}]})
+    for field in ("after", "first"):
+        _change(defs["HangTimes"]["properties"], field, duration)
     _change(defs["Role"]["properties"], "name", label)
     _change(defs["Role"]["properties"], "env", _ENV)
     for field in ("command", "args"):

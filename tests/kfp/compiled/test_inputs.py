@@ -54,6 +54,14 @@ def test_fields_with_several_forms_are_read_from_text() -> None:
     assert (job.framework.kind, job.procs_per_node) == ("mpi", 2)
 
 
+@pytest.mark.parametrize(
+    ("given", "after"), [("off", None), ("false", None), ('{"after": "1m"}', 60), ("{after: 2m}", 120)]
+)
+def test_the_times_of_a_hang_are_read_from_text(given: str, after: int | None) -> None:
+    times = parse_job(job_mapping({"hang": given, "module": "train"})).hang_times
+    assert (times and times.after) == after
+
+
 def test_queue_name_and_shm_are_merged_into_their_mappings() -> None:
     given = {"queue_name": "team-a", "scheduling": {"gang": "kueue"}, "shm": "1Gi", "resources_per_node": {"cpu": 2.0}}
     job = job_mapping(with_decoded_inputs(given, {}))

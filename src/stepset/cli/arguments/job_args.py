@@ -107,6 +107,14 @@ class JobArgs:
         str | None,
         typer.Option(metavar="N", help="The maximum number of restarts of the whole gang; default: 0."),
     ] = None
+    hang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIMES",
+            help="Time without progress after which a hang is reported, such as after=60s or after=60s,first=10m;"
+            " off reports none; default: after=5m,first=30m.",
+        ),
+    ] = None
     deadline: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from stepset.cli.arguments.job_args import JobArgs
-from stepset.cli.arguments.overrides import parse_env, parse_labels, parse_setting, with_field, with_resource
+from stepset.cli.arguments.overrides import (
+    parse_env,
+    parse_hang,
+    parse_labels,
+    parse_setting,
+    with_field,
+    with_resource,
+)
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.job_source.checkpoint_dir import absolute_in, parse_job_in
@@ -152,11 +159,18 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         data["checkpoint_dir"] = args.checkpoint_dir and absolute_in(Path(), args.checkpoint_dir)
     entries = {"env": parse_env(args.env or (), os.environ), "labels": parse_labels(args.labels or ())}
     data = merged(data, {field: given for field, given in entries.items() if given})
+    if args.hang is not None:
+        hang = parse_hang(args.hang)
+        data["hang"] = hang if isinstance(hang, str) else {**_mapping(data.get("hang")), **hang}
     if args.queue_name is not None:
         data = with_field(data, ("scheduling", "queue_name"), args.queue_name)
     if args.max_restarts is not None:
         data = with_field(data, ("restart", "max_restarts"), _number(args.max_restarts))
     return data
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _number(text: str) -> int | str:

@@ -84,6 +84,25 @@ def parse_labels(assignments: Iterable[str]) -> dict[str, str]:
     return labels
 
 
+def parse_hang(text: str) -> str | dict[str, str]:
+    """Returns the value of the field `hang` for the value of `--hang`.
+
+    >>> parse_hang("after=60s,first=10m"), parse_hang("off")
+    ({'after': '60s', 'first': '10m'}, 'off')
+
+    Raises BadInputError if the text is neither `off` nor a list of times. The model checks the names and the times.
+    """
+    if text == "off":
+        return text
+    times = {}
+    for word in text.split(","):
+        name, equals, time = (part.strip() for part in word.partition("="))
+        if not name or not equals:
+            raise BadInputError(f"--hang: {word!r} is not a time; write it like after=60s,first=10m, or off")
+        times[name] = time
+    return times
+
+
 def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Returns a copy of the content of a job file with one changed field. The value None removes the field.
 

@@ -104,7 +104,9 @@ def plan(job: TrainingJob) -> LaunchPlan:
         ports=(SSH,),
         serves_ssh=True,
         start_after=before_world(job),
-        agent=AgentSettings(wait_for=(), peer_timeout=job.network.peer_timeout, world_size=size) if agent else None,
+        agent=AgentSettings(wait_for=(), peer_timeout=job.network.peer_timeout, world_size=size, hang=job.hang_times)
+        if agent
+        else None,
     )
     launcher = PodGroup(
         name=LAUNCHER,
@@ -123,6 +125,7 @@ def plan(job: TrainingJob) -> LaunchPlan:
             peer_timeout=job.network.peer_timeout,
             wrap=start.wrap,
             world_size=size,
+            hang=job.hang_times,
         )
         if agent
         else None,
