@@ -24,6 +24,8 @@ _PEERS = 1000
 def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -> Iterator[dict[str, Any]]:
     """Yields the events. An event is left out if it has an impossible rank, or a value of an unexpected type.
 
+    An event `stalled` has the field `stalled`, the unchecked event, which `hangs.evidence.read_evidence` checks.
+
     Args:
         ranks: the number of ranks, if this number is known. A rank that is not below this number is impossible.
     """
@@ -32,6 +34,8 @@ def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -
         for name in ("rank", *_NUMBERS, "at", *_TEXTS, "missing", "result"):
             if (value := event.get(name)) is not None:
                 read[name] = _checked(name, value, ranks)
+        if event["event"] == "stalled":
+            read["stalled"] = event
         if None not in (read[name] for name in read if name != "result"):
             yield read
 

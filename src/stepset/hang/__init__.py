@@ -1,0 +1,125 @@
+"""The classes for a hang of a run: what each rank waits for, and which ranks block the others. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HangKind(StrEnum):
+    """Why a run makes no progress."""
+
+    LEFT = "Left"
+    MISMATCH = "Mismatch"
+    MISSING = "Missing"
+    NEVER_JOINED = "NeverJoined"
+    ALL_WAIT = "AllWait"
+    BLOCKED = "Blocked"
+    BUSY = "Busy"
+    AT_EXIT = "AtExit"
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """A frame of a Python stack.
+
+    Args:
+        function: the name of the function.
+        file: the path of the file, as Python reports it.
+        line: the number of the line.
+        call: the function of a library that this line has called, or an empty string.
+    """
+
+    function: str
+    file: str
+    line: int
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """A collective, or a send or receive between two ranks, that has not completed.
+
+    Args:
+        name: the name, such as all_reduce.
+        number: the sequence number in its process group. 0 if it is unknown.
+        group: the description of the process group, such as default_pg.
+        backend: the backend of the process group, such as gloo or nccl.
+        dtype: the data type of the tensors, or an empty string.
+        elements: the number of elements of the input tensors, or None if it is unknown.
+    """
+
+    name: str
+    number: int = 0
+    group: str = ""
+    backend: str = ""
+    dtype: str = ""
+    elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HangGroup:
+    """Ranks that are at the same place.
+
+    Args:
+        ranks: the ranks.
+        state: what the ranks do: collective, rendezvous, polling, sleeping, lock, thread, child, pipe, socket, input,
+            disk, stopped, zombie, gil, running, idle, exiting, exited or absent.
+        guilty: whether the other ranks wait for these ranks, or these ranks are the only cause.
+        collective: the collective that the ranks wait in, or None.
+        frame: the innermost frame of the user's code, or None if it is unknown.
+        process: the process that the frame belongs to, if it is not the process of the rank itself. An example is
+            `DataLoader worker 1`.
+        node: the node of the first rank.
+        others: frames of the user's code in other threads of the process.
+        why: why the frame is unknown, or an empty string.
+    """
+
+    ranks: tuple[int, ...]
+    state: str
+    guilty: bool = False
+    collective: CollectiveCall | None = None
+    frame: StackFrame | None = None
+    process: str = ""
+    node: str = ""
+    others: tuple[StackFrame, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Why a run makes no progress, as far as the stacks and collectives of its ranks show it.
+
+    Args:
+        kind: the class of the hang. Left: a rank exited with code 0 while others wait for it. Mismatch: ranks wait in
+            different collectives. Missing: some ranks have not joined the collective that the others wait in.
+            NeverJoined: some ranks have not joined the process group. AllWait: all ranks wait in the same collective.
+            Blocked: a rank waits for a lock, a file, a child process or another thing that is no rank. AtExit: a rank
+            has finished its work and does not exit. A run whose ranks are busy has a note instead of a hang.
+        since: the time of the last progress, in seconds since the epoch.
+        silent: the number of seconds without progress when the evidence was collected.
+        longest: the longest pause before, in seconds.
+        step: the last step that the training reported, or None.
+        last: the last completed collective, such as `all_reduce #1184`, or an empty string.
+        groups: the ranks by the place where they are.
+        master: the address of the rendezvous, such as `10.0.0.3:29500`, if it is known.
+    """
+
+    kind: HangKind
+    since: float
+    silent: float
+    longest: float
+    step: int | None = None
+    last: str = ""
+    groups: tuple[HangGroup, ...] = ()
+    master: str = ""
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The time of the last progress, and the lengths of the pauses."""
+        return self.since, self.silent, self.longest
+
+    @property
+    def guilty(self) -> tuple[HangGroup, ...]:
+        """The groups of ranks that block the others."""
+        return tuple(group for group in self.groups if group.guilty)

@@ -1,0 +1,127 @@
+"""Which rank waits for which other ranks, derived from the sequence numbers of their collectives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stepset.watch.hangs.evidence import Collective
+from stepset.watch.hangs.places import RankFacts
+
+_PEER = re.compile(r"(?P<own>\d{1,6})\s*(?:->|<-)\s*(?P<peer>\d{1,6})")
+"""The ranks in the name of a send or receive of NCCL, such as `recv 1<-0`."""
+_SAME_SIZE = ("all_reduce", "allreduce", "reduce", "broadcast")
+"""The collectives to which all ranks pass the same number of elements. `reduce_scatter` is not one of them."""
+_DEFAULT = "default_pg"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The ranks of a run.
+
+    Args:
+        running: what the running ranks do.
+        exited: the ranks that exited with code 0.
+        absent: the ranks that do not run for another reason, for example because their pod has not started.
+    """
+
+    running: Mapping[int, RankFacts]
+    exited: frozenset[int] = frozenset()
+    absent: frozenset[int] = frozenset()
+
+    @property
+    def all(self) -> frozenset[int]:
+        return frozenset(self.running) | self.exited | self.absent
+
+
+def waited_for(world: World) -> dict[int, frozenset[int]]:
+    """Returns the ranks for which each rank in a collective waits. The set is empty if all have joined."""
+    return {
+        rank: frozenset(peer for row in facts.waits for peer in _missing(row, rank, world))
+        for rank, facts in world.running.items()
+        if facts.waits
+    }
+
+
+def _missing(row: Collective, rank: int, world: World) -> Iterable[int]:
+    """Returns the members of a group that have not joined a collective in which `rank` waits."""
+    if row.p2p:
+        return _peers(row, rank, world)
+    members = _members(row, world)
+    late = [peer for peer in members if peer != rank and not _joined(peer, row, world)]
+    if late or members == world.all or row.ranks:
+        return late
+    # The members are unknown, and all known members have joined. Another rank has no collective of the group yet.
+    return [peer for peer in world.all - members if peer not in world.running or not _row_of(peer, row, world)]
+
+
+def _members(row: Collective, world: World) -> frozenset[int]:
+    """Returns the known members of a group. Without a list of members, these are the ranks with a collective in it."""
+    if row.desc == _DEFAULT or row.group == "0":
+        return world.all
+    if row.ranks:
+        return row.ranks & world.all
+    return frozenset(rank for rank in world.running if _row_of(rank, row, world))
+
+
+def _row_of(rank: int, row: Collective, world: World) -> Collective | None:
+    rows = world.running[rank].evidence.collectives
+    return next((each for each in rows if (each.group, each.p2p) == (row.group, row.p2p)), None)
+
+
+def _joined(rank: int, row: Collective, world: World) -> bool:
+    """Returns whether a rank has enqueued or completed the collective `row`."""
+    if rank not in world.running:
+        return False
+    own = _row_of(rank, row, world)
+    return own is not None and max(own.number, own.done, own.queued) >= row.number
+
+
+def _peers(row: Collective, rank: int, world: World) -> Iterable[int]:
+    """Returns the rank for which a send or receive waits. If it is unknown, returns the ranks that do not wait."""
+    if found := _PEER.search(row.name):
+        numbers = {int(found["own"]), int(found["peer"])} - {rank}
+        return numbers & world.all
+    others = [each for each in world.all - {rank} if each not in world.running or not world.running[each].waits]
+    return others or [each for each in world.all - {rank} if not _same_direction(row, world.running[each])]
+
+
+def _same_direction(row: Collective, other: RankFacts) -> bool:
+    """Returns whether another rank waits in the same kind of call, such as a receive. Then neither helps the other."""
+    return any(each.p2p and each.name.split()[:1] == row.name.split()[:1] for each in other.waits)
+
+
+def blocking(waits: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """Returns the ranks that others wait for, and that wait for no rank themselves.
+
+    >>> sorted(blocking({0: frozenset({2}), 1: frozenset({3}), 2: frozenset({3})}))
+    [3]
+    """
+    return frozenset(peer for peers in waits.values() for peer in peers if not waits.get(peer))
+
+
+def mismatched(world: World) -> frozenset[int]:
+    """Returns the ranks of a group that have called different collectives under the same sequence number."""
+    calls: dict[tuple[str, int], dict[int, Collective]] = {}
+    for rank, facts in world.running.items():
+        for row in facts.waits:
+            if not row.p2p:
+                calls.setdefault((row.group, row.number), {})[rank] = row
+    for (_, number), rows in calls.items():
+        first = next(iter(rows.values()))
+        if any(_differs(row, first) for row in rows.values()):
+            return frozenset(rows)
+        for rank in world.running:
+            other = _row_of(rank, first, world)
+            if other is not None and other.done == number and other.last and other.last != first.name:
+                return frozenset({*rows, rank})
+    return frozenset()
+
+
+def _differs(row: Collective, other: Collective) -> bool:
+    if row.name != other.name:
+        return True
+    if (row.dtype and other.dtype and row.dtype != other.dtype) or row.name not in _SAME_SIZE:
+        return bool(row.dtype and other.dtype and row.dtype != other.dtype)
+    return None not in (row.elements, other.elements) and row.elements != other.elements
