@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
+    from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
     from stepset.notebook.results import Diagnosis, LogLines, RunList
     from stepset.plan.explain import ExplainRow
     from stepset.run_status import (
@@ -38,11 +39,15 @@ __version__ = "0.1.0"
 __all__ = [
     "BadInputError",
     "ClusterOptions",
+    "CollectiveCall",
     "Diagnosis",
     "ExitCode",
     "ExplainRow",
     "Failure",
     "FailureKind",
+    "Hang",
+    "HangGroup",
+    "HangKind",
     "InfrastructureError",
     "JobSource",
     "LogLine",
@@ -58,6 +63,7 @@ __all__ = [
     "RunListener",
     "RunNotFoundError",
     "RunStatus",
+    "StackFrame",
     "StepsetError",
     "TrainingFailedError",
     "TrainingJob",
@@ -80,11 +86,15 @@ __all__ = [
 _MODULES = {
     "BadInputError": "stepset.errors",
     "ClusterOptions": "stepset.backends.base",
+    "CollectiveCall": "stepset.hang",
     "Diagnosis": "stepset.notebook.results",
     "ExitCode": "stepset.exit_code",
     "ExplainRow": "stepset.plan.explain",
     "Failure": "stepset.run_status",
     "FailureKind": "stepset.run_status",
+    "Hang": "stepset.hang",
+    "HangGroup": "stepset.hang",
+    "HangKind": "stepset.hang",
     "InfrastructureError": "stepset.errors",
     "JobSource": "stepset.api",
     "LogLine": "stepset.run_status",
@@ -100,6 +110,7 @@ _MODULES = {
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
     "RunStatus": "stepset.html.status_text",  # this module registers the text and HTML that notebooks show
+    "StackFrame": "stepset.hang",
     "StepsetError": "stepset.errors",
     "TrainingFailedError": "stepset.errors",
     "TrainingJob": "stepset.spec",

@@ -13,6 +13,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from stepset.exit_code import ExitCode
+from stepset.hang import Hang
 from stepset.printable import printable
 from stepset.unstructured import LATEST
 
@@ -240,6 +241,8 @@ class RunStatus:
         trouble: the problem that currently blocks the run. It is a `Failure` object, because the run fails if the
             problem persists. It is None if there is no problem, and after the run has finished.
         waiting: the queue in which the run waits, or None if the run is not in a queue.
+        hang: why no rank makes progress, or None if a rank makes progress or the reason is unknown. For a run that
+            failed, it is the hang that was known before the failure.
         expires: the time at which the `ttl` of the run expires. From this time on, `stepset prune` deletes the run. The
             time is None until the run has finished. It is also None if the run has no ttl, or if the cluster itself
             deletes the run.
@@ -276,6 +279,7 @@ class RunStatus:
     notes: tuple[str, ...] = ()
     trouble: Failure | None = None
     waiting: Waiting | None = None
+    hang: Hang | None = None
     expires: float | None = None
     program: str = ""
     labels: dict[str, str] = field(default_factory=dict)
@@ -298,9 +302,9 @@ class RunStatus:
         data = asdict(replace(self, points=()))
         del data["points"], data["resumable"], data["function"]
         data["phase"] = self.phase.value
-        for name, failure in (("failure", self.failure), ("trouble", self.trouble)):
-            if failure:
-                data[name]["kind"] = failure.kind.value
+        for name, value in (("failure", self.failure), ("trouble", self.trouble), ("hang", self.hang)):
+            if value:
+                data[name]["kind"] = value.kind.value
         return data
 
     @classmethod
@@ -322,7 +326,8 @@ class RunStatus:
         if not all(at is None or 0 <= at < LATEST for at in times):
             raise ValueError(f"not the status of a run: its times are not seconds since the epoch: {times}")
         progress = status.progress or Progress()
-        if not all(map(math.isfinite, (progress.progress or 0.0, *progress.metrics.values()))):
+        pauses = status.hang.times if status.hang is not None else ()
+        if not all(map(math.isfinite, (progress.progress or 0.0, *progress.metrics.values(), *pauses))):
             raise ValueError("not the status of a run: its progress is not finite")
         return status
 
@@ -331,11 +336,7 @@ class RunStatus:
         return as_html(self, time.time())
 
     def __str__(self) -> str:
-        """Returns the text that `stepset diagnose` prints.
-
-        The text states how the run finished and why it failed. If the run has not finished, the text states its current
-        state.
-        """
+        """Returns the text that `stepset diagnose` prints: the final state and its cause, or the current state."""
         return as_text(self, time.time())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

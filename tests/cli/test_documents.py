@@ -20,6 +20,7 @@ from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, write_scripts
 from tests.waiting import until
+from tests.watch.hangs.test_stalled import hangs, status
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = output_schema()
@@ -156,3 +157,13 @@ def test_a_detached_run_outlives_its_terminal_and_starts_nothing_for_bad_input(k
     wrong = known("run", "-d", "train.py", "-n", "999999")
     assert (wrong.code, len(wrong.errors)) == (2, 1)
     assert wrong.err.startswith("stepset: num_nodes, procs_per_node: ")
+
+
+def test_a_run_with_a_hang_matches_the_schema() -> None:
+    found = checked(json.dumps(run_document(status(hangs()))), "Run")
+    assert found["hang"]["kind"] == "Missing"
+    assert found["hang"]["since"] == "1970-01-01T00:16:40.000Z"
+    guilty = [group for group in found["hang"]["groups"] if group["guilty"]]
+    assert [(group["ranks"], group["frame"]["file"], group["frame"]["line"]) for group in guilty] == [
+        ([1], "/app/data.py", 17)
+    ]

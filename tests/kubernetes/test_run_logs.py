@@ -201,3 +201,26 @@ def test_a_consumer_that_takes_longer_than_the_timeout_receives_every_line() -> 
         return count
 
     assert asyncio.run(taken()) == 9
+
+
+def test_logs_that_were_not_needed_are_read_after_read_all() -> None:
+    async def read() -> tuple[set[str], set[str]]:
+        consumed: set[str] = set()
+
+        async def consume(output: PodOutput) -> None:
+            consumed.add(output.pod)
+
+        async with LogServer(lines=3) as server, client_at(server.port) as client:
+            needed = frozenset({"rank 0"})
+            logs = RunLogs(NamespacedClient(client, "ns"), consume, sources=needed, ranks={"node": (0, 1)})
+            logs.see(pods(3, over=True))
+            logs.see([replace(pods(3, over=True)[2], deleted=True)])
+            while not consumed:
+                await asyncio.sleep(0.01)
+            before = set(consumed)
+            logs.read_all()
+            assert await logs.finish(60), logs.problems
+            await logs.close()
+        return before, consumed
+
+    assert asyncio.run(read()) == ({"uid-0"}, {"uid-0", "uid-1"})

@@ -13,7 +13,7 @@ from stepset.cli.output.outcome import outcome
 from stepset.cli.output.run_display import RunDisplay
 from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
-from stepset.watch.present.records import held_up
+from stepset.watch.present.records import HangReported, held_up
 from stepset_airflow.logs.task_log import TaskLog
 from stepset_airflow.page.history import RunHistory
 from stepset_kfp.outputs.report import report_html
@@ -52,12 +52,12 @@ def task_log(run: Updates) -> list[str]:
     last = _last(run)
     if last.phase is Phase.SUCCEEDED and last.result is not None:
         assert log.texts[-1].startswith("result: ")
-        return log.texts[:-1]
+        return _split(log.texts[:-1])
     if not last.phase.final or last.phase is Phase.SUCCEEDED:
-        return log.texts
+        return _split(log.texts)
     first, *rest = failure_text(last).splitlines()
     assert log.texts[-1] == first
-    return [*log.texts, *rest]
+    return [*_split(log.texts), *rest]
 
 
 def step_log(run: Updates) -> list[str]:
@@ -82,10 +82,14 @@ def page(run: Updates) -> list[str]:
         if held is None:
             assert card is None
         else:
-            assert f"{held.rows[0][0]}: {card['summary']}".rstrip(".") in held.text
+            if isinstance(held, HangReported):
+                assert card["summary"] == held.lines[0]
+                assert [row[0] for row in card["rows"]] == [title for title, _ in held.rows[1:-1]]
+            else:
+                assert f"{held.rows[0][0]}: {card['summary']}".rstrip(".") in held.text
             assert held.text.endswith(card["advice"])
     document = history.document(0.0)
-    texts = [event["text"] for event in document["events"]]
+    texts = [line for event in document["events"] for line in event["text"].split("\n")]
     if document["failure"] is not None:
         assert document["failure"]["headline"] == texts[-1]
         texts += _block(document["failure"]["rows"])
@@ -98,7 +102,8 @@ def report(run: Updates) -> list[str]:
     with contextlib.redirect_stdout(io.StringIO()):
         _feed([each for each in run if isinstance(each, RunStatus)], log)
     text = report_html(_last(run), log.history)
-    events = re.findall(r'<td class="text">([^<]*)</td><td>[^<]*</td></tr>', _part(text, "Events"))
+    found = re.findall(r'<td class="text">(?:<pre>)?([^<]*)(?:</pre>)?</td><td>', _part(text, "Events"))
+    events = [line for each in found for line in each.split("\n")]
     rows = re.findall(r"<tr><th>([^<]*)</th><td class=.text.>(?:<pre>)?([^<]*)", _part(text, "Why it failed"))
     return [html.unescape(each) for each in events] + _block(
         (html.unescape(title), html.unescape(lines).split("\n")) for title, lines in rows
@@ -176,6 +181,10 @@ def _feed(run: Updates, listener: Any) -> None:
 
 def _last(run: Updates) -> RunStatus:
     return [each for each in run if isinstance(each, RunStatus)][-1]
+
+
+def _split(texts: Sequence[str]) -> list[str]:
+    return [line for text in texts for line in text.split("\n")]
 
 
 def _part(text: str, heading: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from stepset.run_status import LogLine, Phase, Progress, RunStatus, Waiting
+from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
+from stepset.watch.hangs.stalled import StalledRanks, with_hang, with_known_hang
+from stepset.watch.lines import Splitter
 from stepset.watch.present.presenter import Presenter
-from stepset.watch.present.records import FirstFailure, ProgressReported, Record
+from stepset.watch.present.records import ProgressReported, Record
 from stepset.watch.present.sources import is_shown, prefix
 from tests.present.interfaces import (
     LONGEST,
@@ -23,6 +26,7 @@ from tests.present.interfaces import (
     terminal_lines,
 )
 from tests.watch.cluster.streams import NAMES, statuses
+from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled
 
 EVERY = {**WITH_PROGRESS, **WITHOUT}
 
@@ -44,8 +48,7 @@ def records(run: Updates) -> Iterator[Record]:
 def sentences(run: Updates, progress: bool) -> list[str]:
     """The texts of `records`, with the diagnosis split into lines."""
     found = [each for each in records(run) if progress or not isinstance(each, ProgressReported)]
-    texts = (each.text.split("\n") if isinstance(each, FirstFailure) else [each.text] for each in found)
-    return [line for lines in texts for line in lines]
+    return [line for each in found for line in each.lines]
 
 
 def same(shown: list[str], expected: list[str]) -> None:
@@ -103,6 +106,54 @@ def test_a_run_is_presented_from_the_queue_to_its_end(interface: str) -> None:
     shows_progress = interface in WITH_PROGRESS
     expected = [line for line in TRAINING if shows_progress or not line.startswith("progress: ")]
     assert EVERY[interface](training()) == expected
+
+
+def hanging() -> Updates:
+    """A run that hangs, makes progress, hangs with a busy rank, hangs again and exceeds its deadline."""
+    pods = {"node-0": "0", "node-1": "1"}
+    rows = tuple(RankStatus(f"rank {n}", n, f"node-{n}", f"node {n}", "Running") for n in (0, 1))
+    runs = RunStatus("run", "run", "local", Phase.RUNNING, world_size=2, ranks=rows, progress=Progress(118))
+    waits = stalled(0, process(BACKWARD), collectives=[flying()])
+    busy = stalled(1, process(SLEEP, state="R", busy=True), collectives=[done()])
+    ranks, found = StalledRanks(), [runs]
+    for event in (waits, SLEEPS, {"event": "resumed", "at": 1.0}, busy, SLEEPS):
+        line = f"[stepset] {json.dumps(event)}\n"
+        ranks.see(str(event.get("rank", 1)), Splitter("node 0").feed(line.encode()))
+        found.append(with_hang(runs, ranks.of(rows, pods)))
+    late = Failure(FailureKind.DEADLINE_EXCEEDED, "the run took longer than its deadline of 1h.", "Wait longer.")
+    failure = with_known_hang(late, found[-1].hang)
+    return [*found, runs.with_(phase=Phase.FAILED, failure=failure, hang=found[-1].hang, created=0.0)]
+
+
+SLEEPS = stalled(1, process(SLEEP, syscall=230), collectives=[done()])
+HANG = [
+    "no progress for 5 min 10 s (longest pause before: 12 s); last: step 118, all_reduce #1184",
+    "  rank 0   waiting in all_reduce #1185 (nccl, float32, 4 MiB)   backward   train.py:42",
+    "  rank 1   has not joined; sleeping in                          load       data.py:17    (node 1)",
+    "  advice   data.py:17 on rank 1 blocks all other ranks. Full stacks: stepset stacks run",
+]
+HANGING = [
+    "run run: Running, 2 ranks",
+    "progress: step 118",
+    *HANG,
+    "progress again after 5 min 10 s",
+    "no rank makes visible progress, but rank 1 in load (data.py:17) still works, and rank 0 waits in all_reduce"
+    " #1185; stepset stacks run shows all stacks",
+    *HANG,
+    "run run failed: DeadlineExceeded: the run took longer than its deadline of 1h; before, the run had made no"
+    " progress for 5 min 10 s: rank 1 has not joined; sleeping in load data.py:17.",
+    "  advice        data.py:17 on rank 1 blocks all other ranks.",
+    "  see           stepset failures DeadlineExceeded",
+]
+
+
+@pytest.mark.parametrize("interface", EVERY)
+def test_a_hang_is_presented_with_the_guilty_rank_and_its_end(interface: str) -> None:
+    shows_progress = interface in WITH_PROGRESS
+    expected = [line for line in HANGING if shows_progress or not line.startswith("progress: ")]
+    if interface == "page":  # the clock of the test's page advances by a second with each status
+        expected = [line.replace("again after 5 min 10 s", "again after 5 min 11 s") for line in expected]
+    assert EVERY[interface](hanging()) == expected
 
 
 # scenario -> sentences that every interface shows, as patterns, in this order

@@ -102,7 +102,9 @@ def _events(history: ReportHistory) -> Iterator[str]:
             yield f'<tr><td></td><td class="quiet">{history.omitted} more events</td><td></td></tr>'
         lasted = "" if end is None or not isinstance(record, PhaseChanged) else duration(end - at)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
-        yield f'<tr><td>{clock}</td><td class="text">{escaped(record.text)}</td><td>{lasted}</td></tr>'
+        text = escaped(record.text)
+        shown = f"<pre>{text}</pre>" if len(record.lines) > 1 else text
+        yield f'<tr><td>{clock}</td><td class="text">{shown}</td><td>{lasted}</td></tr>'
     yield "</table></div>"
 
 

@@ -43,7 +43,7 @@ class StepLog:
             if not isinstance(record, (ProgressReported, RanksStarted, FirstFailure)):
                 self.history.record(now, record)
             if not _repeats_failure(record):
-                log_lines(f"stepset: {record.text}")
+                log_lines(*(f"stepset: {line}" for line in record.lines))
 
 
 def _repeats_failure(record: Record) -> bool:

@@ -30,7 +30,7 @@ RANK_FIELDS = ("source", "rank", "pod", "node", "state", "restarts", "ended", "l
 The element `node` is an index into the document's list `nodes`.
 """
 
-_LINE, _NOTE, _RESULT = 200, 500, 2000
+_LINE, _NOTE, _REPORT, _RESULT = 200, 500, 1500, 2000
 _ROWS, _LINES = 256, 60
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -110,7 +110,7 @@ def event_of(record: Record, at: float, created: float) -> dict[str, Any]:
     event = {"at": round(at, 3), "level": record.level, "kind": type(record).__name__}
     if (resumed := resumed_note(record.text, created)) is not None and 0 <= resumed[1] < LATEST:
         return {**event, "text": plain(resumed[0])[:_NOTE], "time": resumed[1]}
-    return {**event, "text": plain(record.text)[:_NOTE]}
+    return {**event, "text": plain(record.text)[: _NOTE if len(record.lines) == 1 else _REPORT]}
 
 
 def is_event_of(event: Mapping[str, Any], held: HeldUp) -> bool:
@@ -200,13 +200,21 @@ def _trouble(status: RunStatus, events: Sequence[Mapping[str, Any]]) -> dict[str
     """Returns the problem that prevents the run from making progress, or None if there is no such problem.
 
     The page displays the problem in a card. If an event describes the problem, the field `event` is the index of this
-    event, and the page does not display the event. If no event describes the problem, the field `event` is None.
+    event, and the page does not display the event. If no event describes the problem, the field `event` is None. If the
+    ranks make no progress, the field `rows` states what each group of ranks does.
     """
-    from stepset.watch.present.records import held_up
+    from stepset.watch.present.records import HangReported, held_up
 
     held = held_up(status)
     if held is None:
         return None
     same = [index for index, event in enumerate(events) if is_event_of(event, held)]
     advice = plain(dict(held.rows).get("advice", ""))[:_NOTE]
-    return {"summary": plain(held.rows[0][1])[:_NOTE], "advice": advice, "event": same[-1] if same else None}
+    found: dict[str, Any] = {
+        "summary": plain(held.rows[0][1])[:_NOTE],
+        "advice": advice,
+        "event": same[-1] if same else None,
+    }
+    if isinstance(held, HangReported):
+        found["rows"] = [[title, [plain(text)[:_NOTE]]] for title, text in held.rows[1:-1]]
+    return found

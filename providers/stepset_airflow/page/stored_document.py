@@ -71,6 +71,7 @@ class StoredTrouble(TypedDict):
     summary: Text
     advice: Text
     event: NotRequired[Count | None]
+    rows: NotRequired[Annotated[list[tuple[Text, Annotated[list[Text], Meta(max_length=200)]]], Meta(max_length=50)]]
 
 
 class StoredEvent(TypedDict):

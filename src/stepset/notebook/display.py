@@ -18,7 +18,7 @@ from stepset.html.status_text import status_text
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.presenter import Presenter
-from stepset.watch.present.records import LinesOmitted, Note, Record, Restarted
+from stepset.watch.present.records import HangReported, LinesOmitted, Note, ProgressAgain, Record, Restarted
 from stepset.watch.present.sources import prefix, shown_text
 
 TABLE_EVERY = 0.5
@@ -139,8 +139,10 @@ class NotebookDisplay:
 def _record_lines(records: Iterable[Record]) -> Iterator[str]:
     """Yields the text of the records that the table does not contain."""
     for record in records:
-        if isinstance(record, (Note, Restarted, LinesOmitted)):
-            yield f"stepset: {printable(record.text)}"
+        if isinstance(record, (Note, Restarted, HangReported, ProgressAgain, LinesOmitted)):
+            first, *more = map(printable, record.lines)
+            yield f"stepset: {first}"
+            yield from more
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from stepset.hang import Hang
 from stepset.run_status import FailureKind, RunStatus
 from stepset.watch.advice import RAISED_ADVICE, hang_advice, late_exit_advice
 from stepset.watch.diagnose import Observation
+from stepset.watch.present.hang import hang_clause, hang_remedy
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.silence import silence, unfinished
 from stepset.watch.tracebacks import stuck_rank
@@ -29,6 +31,8 @@ def exceeded_deadline(
         torch: whether the framework of the job is torch.
     """
     text = f"the run took longer than its deadline of {deadline}"
+    if status.hang is not None:
+        return _hung(f"{text}; {hang_clause(status.hang)}.", status, status.hang, now)
     seen = Observation("", now, kind=FailureKind.DEADLINE_EXCEEDED)
     stuck, idle = stuck_rank(status, tail, now), silence(status, now)
     if idle:
@@ -40,6 +44,14 @@ def exceeded_deadline(
         seen = replace(seen, advice=RAISED_ADVICE, rank=row.rank, node=row.node, error=error, tail=lines)
     text = f"{text}; {idle}." if idle else f"{text}."
     return replace(seen, how=text, error=seen.error or text)
+
+
+def _hung(text: str, status: RunStatus, hang: Hang, now: float) -> Observation:
+    """Returns the observation of a run that exceeded its deadline because of a known hang."""
+    first = next((rank for group in hang.guilty for rank in group.ranks), None)
+    row = next((row for row in status.ranks if row.rank is not None and row.rank == first), None)
+    seen = Observation("", now, kind=FailureKind.DEADLINE_EXCEEDED, how=text, error=text, advice=hang_remedy(hang))
+    return seen if row is None else replace(seen, rank=row.rank, node=row.node)
 
 
 def deadline_advice(late: str, *, torch: bool | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.hang import Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
 from stepset.watch.cluster.kueue.unqueued import Unqueued
@@ -136,6 +137,21 @@ def test_a_failure_after_a_deadline_states_when_the_ranks_printed_their_last_lin
     assert "(the time must be longer than a step, and shorter than the deadline)" in failure.advice
     other = RUNNING.with_(phase=Phase.FAILED, failure=Failure(FailureKind.USER_ERROR, "rank 1 failed.", ""))
     assert policy.explained(other) == other
+
+
+def test_a_failure_names_the_hang_that_was_known_before() -> None:
+    group = HangGroup((1,), "sleeping", True, frame=StackFrame("load", "/app/data.py", 17))
+    hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((0,), "collective"), group))
+    policy = FollowPolicy(Timeouts())
+    status_after(policy, (HANGS.with_(hang=hang), 0))
+    found = policy.explained(LATE)
+    assert found.hang == hang
+    assert found.failure is not None
+    assert found.failure.message == (
+        "the run took longer than its deadline of 2m; before, the run had made no progress for 5 min 10 s: rank 1 has"
+        " not joined; sleeping in load data.py:17."
+    )
+    assert found.failure.advice == "data.py:17 on rank 1 blocks all other ranks."
 
 
 def test_ranks_of_a_silent_server_or_an_attempt_that_is_over_do_not_hang() -> None:

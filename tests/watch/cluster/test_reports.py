@@ -14,6 +14,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
 from tests.watch.cluster.streams import Object, seen, stream
+from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled
 
 
 def event(name: str, **fields: Any) -> str:
@@ -253,3 +254,27 @@ class TestMemory:
             reports.prune(objects)
         assert reports.of(present) is not None
         assert sum(reports.of(pod) is not None for pod in earlier) < 64
+
+
+class TestHangs:
+    def events(self) -> list[str]:
+        waits = [stalled(n, process(BACKWARD), collectives=[flying()]) for n in (0, 1, 2)]
+        return [json.dumps(each) for each in (*waits, stalled(3, process(SLEEP, syscall=230), collectives=[done()]))]
+
+    def test_are_joined_from_the_logs_of_all_pods(self) -> None:
+        objects, reports = running(), Reports()
+        first, second = self.events()[:2], self.events()[2:]
+        log(reports, uid(objects, 0), *(f"[stepset] {each}" for each in first))
+        assert status_of(objects, reports, 0.0).hang is None
+        log(reports, uid(objects, 1), *(f"[stepset] {each}" for each in second))
+        hang = status_of(objects, reports, 0.0).hang
+        assert hang is not None
+        assert [group.ranks for group in hang.guilty] == [(3,)]
+        assert hang.guilty[0].node == row(status_of(objects, reports, 0.0), "rank 3").node
+        log(reports, uid(objects, 0), "[rank 0] step 119")
+        assert status_of(objects, reports, 0.0).hang is None
+
+    def test_of_pods_of_an_earlier_attempt_do_not_count(self) -> None:
+        objects, reports = running(), Reports()
+        log(reports, "uid of a pod that was replaced", *(f"[stepset] {each}" for each in self.events()))
+        assert status_of(objects, reports, 0.0).hang is None

@@ -134,7 +134,7 @@ function makeDiagnosis() {
       const left = !isOver(training.phase) && TASK_OVER.includes(task.state);
       card.hidden = !failure && !trouble && !left && training.followed !== false;
       card.classList.toggle("failed", Boolean(failure));
-      rows.hidden = !failure;
+      rows.hidden = !failure && (left || !trouble?.rows);
       lines.hidden = failure?.rank == null || !mayReadLog(training);
       if (!lines.hidden) {
         write(lines, `All lines of rank ${failure.rank} in the log`);
@@ -154,6 +154,10 @@ function makeDiagnosis() {
       } else if (trouble) {
         const since = training.events?.[trouble.event]?.at;
         write(title, trouble.summary);
+        if (trouble.rows && shown !== JSON.stringify(trouble.rows)) {
+          shown = JSON.stringify(trouble.rows);
+          rows.replaceChildren(...trouble.rows.map(diagnosisRow));
+        }
         write(advice, [since ? `Since ${clock(since)}.` : "", trouble.advice].filter(Boolean).join(" "));
         advice.hidden = !advice.textContent;
         return trouble.event;

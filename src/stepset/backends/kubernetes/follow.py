@@ -70,8 +70,8 @@ class RunFollower:
     Args:
         workload: the run's workload. Only the fields apiVersion, kind and metadata are needed.
         informer: an informer that several runs share; default: a new informer for this run.
-        sources: the sources whose log lines are needed, such as `rank 0`. The follower reads only logs that may contain
-            lines of these sources. None means all sources. If the set is empty, no log is read.
+        sources: the sources whose log lines are needed, such as `rank 0`. Until a rank hangs, only logs that may
+            contain lines of these sources are read. None means all sources. If the set is empty, no log is read.
         timeouts: the time limits after which the follower gives up a run that does not start; default: no limits.
         releases_pods: whether the follower releases the pods of lost nodes.
         writes_verdict: whether the follower writes the verdict; default: the value of `releases_pods`.
@@ -250,7 +250,7 @@ class RunFollower:
         self._reports.prune(run.objects)
 
     async def _consume(self, output: PodOutput) -> None:
-        if output.position is not None:
+        if output.position is not None and not output.beside:
             self._policy.record_output(_now())
         # If there is no position, another process has already consumed these lines and their progress reports.
         known = output.position is None

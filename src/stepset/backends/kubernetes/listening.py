@@ -72,8 +72,9 @@ class OutputStream:
         self._send = send
 
     async def on_output(self, output: PodOutput) -> None:
-        """Passes an output to `send`, and waits until `send` returns."""
-        await self._send(output)
+        """Passes an output to `send`, and waits until `send` returns. Ignores output of pods that are not needed."""
+        if not output.beside:
+            await self._send(output)
 
     async def on_status(self, status: RunStatus) -> None:
         """Does nothing."""

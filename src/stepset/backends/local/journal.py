@@ -14,6 +14,7 @@ from stepset.backends.local.logs.open_lines import OpenLinesFile
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
+from stepset.hang import Hang
 from stepset.run_status import Failure, LogLine, ProgressPoint, RunStatus
 from stepset.watch.lines import Batch, OpenLine
 from stepset.watch.run_lines import RunLines
@@ -98,6 +99,12 @@ class Journal:
             if event["event"] == "started":
                 self._note_process(f"rank {event.get('rank')}", event.get("pid"))
             self._tracker.event(spec, event, stopped)
+        self._tracker.output(spec, batch, time.time())
+
+    @property
+    def known_hang(self) -> Hang | None:
+        """The hang of the current attempt that was known until a moment ago, or None."""
+        return self._tracker.known_hang(time.time())
 
     def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
         """Passes lines to the listener. Passes states of incomplete lines only if the listener accepts them."""

@@ -23,6 +23,7 @@ from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.directory_trees import discard_tree
 from stepset.functions.extract import extract
+from stepset.hang import Hang
 from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
@@ -30,6 +31,7 @@ from stepset.spec.quantity import format_duration
 from stepset.watch.advice import ADVICE
 from stepset.watch.bounded_json import without_nan
 from stepset.watch.diagnose import diagnose
+from stepset.watch.hangs.stalled import with_known_hang
 from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
@@ -149,10 +151,12 @@ class Supervisor:
                 self._finish(None)
                 return
             restarts = attempt - given.request.attempt
+            hang = self._journal.known_hang
             failure = diagnose(end.observations, restarts=restarts, local=True) or _unexplained()
+            failure = with_known_hang(failure, hang)
             self._journal.attempt_over(failure)
             if not self._may_restart(failure, end, used < restart.max_restarts):
-                self._finish(failure)
+                self._finish(failure, hang)
                 return
             used += not end.node_lost
             attempt += 1
@@ -185,7 +189,7 @@ class Supervisor:
             return False
         return left or end.node_lost
 
-    def _finish(self, failure: Failure | None) -> None:
+    def _finish(self, failure: Failure | None, hang: Hang | None = None) -> None:
         self._journal.attempt_over(failure)
         reported = None if failure else self._journal.result
         result = without_nan(reported)
@@ -196,6 +200,7 @@ class Supervisor:
             finished=time.time(),
             result=result,
             failure=failure,
+            hang=hang,
             notes=(*self._journal.notes, *dict.fromkeys(found)),
         )
 

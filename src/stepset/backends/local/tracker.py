@@ -9,12 +9,14 @@ from typing import Any
 
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
+from stepset.hang import Hang
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
 from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.agent_events import checkpoint_of, read_events
-from stepset.watch.lines import TOO_MANY_METRICS, merge_progress
+from stepset.watch.hangs.stalled import KnownHang, StalledRanks, with_hang
+from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
@@ -36,6 +38,7 @@ class Tracker:
         self._status = status
         self._rows: dict[str, RankStatus] = {}
         self._alone: set[int] = set()  # ranks that exited without having joined a process group
+        self._stalled, self._known_hang = StalledRanks(), KnownHang()
         self.changed = True
 
     def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
@@ -46,7 +49,26 @@ class Tracker:
             text, at = last_line(row.source)
             return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
-        return self._status.with_(ranks=tuple(map(shown, rows)))
+        return self._with_hang(self._status.with_(ranks=tuple(map(shown, rows))))
+
+    def _with_hang(self, status: RunStatus) -> RunStatus:
+        if not self._stalled:
+            return status
+        return with_hang(status, self._stalled.of(status.ranks, {row.pod: row.pod for row in status.ranks}))
+
+    def output(self, spec: PodSpec, batch: Batch, now: float) -> None:
+        """Records what the output of a pod shows about ranks that make no progress.
+
+        Must be called after `event` was called for the events of the output. `now` is in seconds since the epoch.
+        """
+        if self._stalled.see(spec.name, batch):
+            rows = tuple(self._rows.values())
+            self._known_hang.see(self._with_hang(self._status.with_(ranks=rows)).hang, now)
+            self.changed = True
+
+    def known_hang(self, now: float) -> Hang | None:
+        """Returns the hang of the current attempt that was known until a moment ago."""
+        return self._known_hang.at(now)
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the status."""
@@ -73,7 +95,9 @@ class Tracker:
             for row in _rows_of(self._plan, self._plan.group(spec.group), spec)
         }
         self._alone.clear()
-        self.set(attempt=attempt)
+        self._stalled.clear()
+        self._known_hang.clear()
+        self.set(attempt=attempt, hang=None)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:
         """Records that a pod's agent runs.

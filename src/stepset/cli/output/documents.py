@@ -17,6 +17,8 @@ TIMES = ("created", "started", "finished", "expires")
 """The fields of a run that are times."""
 TIME_OF_RANK = "last_line_at"
 """The field of a rank that is a time."""
+TIME_OF_HANG = "since"
+"""The field of a hang that is a time."""
 
 
 def document(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +31,8 @@ def run_document(run: RunStatus) -> dict[str, Any]:
     data = run.to_dict()
     times = {name: time_text(data[name]) for name in TIMES}
     ranks = [{**row, TIME_OF_RANK: time_text(row[TIME_OF_RANK])} for row in data["ranks"]]
-    return document("Run", {**data, **times, "ranks": ranks, "last_restart": last_restart(run)})
+    hang = data["hang"] and {**data["hang"], TIME_OF_HANG: time_text(data["hang"][TIME_OF_HANG])}
+    return document("Run", {**data, **times, "ranks": ranks, "hang": hang, "last_restart": last_restart(run)})
 
 
 def run_list_document(runs: Iterable[RunStatus], sizes: Mapping[str, int] | None = None) -> dict[str, Any]:

@@ -169,9 +169,9 @@ class RunDisplay:
             self._present()
         self._work.set()
 
-    def show_message(self, text: str) -> None:
-        """Shows a message of stepset after the queued lines."""
-        self._notices.append(f"stepset: {printable(text)}\n")
+    def show_message(self, text: str, *more: str) -> None:
+        """Shows a message of stepset after the queued lines. `more` are further lines of the message."""
+        self._notices.append("".join(f"{printable(line)}\n" for line in (f"stepset: {text}", *more)))
         self._work.set()
 
     def drop_lines_when_full(self) -> None:
@@ -192,7 +192,8 @@ class RunDisplay:
         if isinstance(record, _AT_THE_END) or (self._live and isinstance(record, _IN_STATUS_LINE)):
             return
         mark = "note: " if isinstance(record, Note | Restarted) else ""
-        self.show_message(f"{mark}{record.text}")
+        first, *more = record.lines
+        self.show_message(f"{mark}{first}", *more)
 
     def _write_until_closed(self) -> None:
         while not self._closing:

@@ -10,10 +10,11 @@ from itertools import zip_longest
 from typing import Any
 
 from stepset.cli.doctor.findings import Finding
-from stepset.cli.output.documents import API_VERSION, TIME_OF_RANK, TIMES
+from stepset.cli.output.documents import API_VERSION, TIME_OF_HANG, TIME_OF_RANK, TIMES
 from stepset.cli.output.explanation import Explanation
 from stepset.cli.output.failure_kinds import KindOfFailure
 from stepset.cli.output.shipped_files import ShippedFiles
+from stepset.hang import CollectiveCall, Hang, HangGroup, StackFrame
 from stepset.run_status import Failure, Progress, RankStatus, RunStatus, Waiting
 
 _FIELD = re.compile(r"^    (?:    )?([a-z_]+(?:, [a-z_]+)*): ", re.MULTILINE)
@@ -32,7 +33,7 @@ def output_schema() -> dict[str, Any]:
         [RunStatus, Explanation, ShippedFiles, Finding, KindOfFailure], ref_template="#/$defs/{name}"
     )
     definitions = {name: _complete(schema) for name, schema in components.items()}
-    for model in (RunStatus, RankStatus, Failure, Progress, Waiting):
+    for model in (RunStatus, RankStatus, Failure, Progress, Waiting, Hang, HangGroup, CollectiveCall, StackFrame):
         _describe(definitions[model.__name__], model)
     run = definitions.pop("RunStatus")
     definitions.pop("ProgressPoint")  # documents have no `points`
@@ -40,7 +41,8 @@ def output_schema() -> dict[str, Any]:
         run["properties"].pop(name)
         run["required"].remove(name)
     time = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
-    for of_schema, names in ((run, TIMES), (definitions["RankStatus"], (TIME_OF_RANK,))):
+    times = ((run, TIMES), (definitions["RankStatus"], (TIME_OF_RANK,)), (definitions["Hang"], (TIME_OF_HANG,)))
+    for of_schema, names in times:
         for name in names:
             about = of_schema["properties"][name].get("description", "")
             of_schema["properties"][name] = {**time, "description": about.replace(", in seconds since the epoch", "")}

@@ -10,6 +10,7 @@ from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.trouble import NO_FIX, OVERDUE, LostPod, lost_pods, trouble_of
 from stepset.watch.deadline import deadline_advice
+from stepset.watch.hangs.stalled import KnownHang, with_known_hang
 from stepset.watch.silence import printed_earlier, silence, unfinished
 
 TERMINATING = "the run is being deleted; its pods have time to end"
@@ -96,6 +97,7 @@ class FollowPolicy:
         self.gave_up = False
         self._timeouts, self._sources = timeouts, sources
         self._silence, self._late = "", ""
+        self._known_hang, self._seen_at = KnownHang(), 0.0
         self._waited_for, self._since = "", 0.0
         self._permanent_for: tuple[str, FailureKind, float] | None = None
         self._permanent_since = 0.0
@@ -115,10 +117,12 @@ class FollowPolicy:
         If the policy has given up, the returned status is Failed. While the pods of a deleted run are stopping, the
         returned status is `before` with the current notes and progress.
         """
+        self._seen_at = now
         if not (status.phase.final or _is_stopped(objects)):
             known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
             self._silence = silence(self._read(status), now) if known else ""
             self._late = unfinished(self._read(status)) if known else ""
+            self._known_hang.see(status.hang, now)
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
@@ -131,11 +135,14 @@ class FollowPolicy:
         return self._quiet(self._given_up(status, objects, now, clock), clock)
 
     def explained(self, status: RunStatus) -> RunStatus:
-        """Returns the status with a more detailed failure if the run exceeded its deadline.
+        """Returns the status with a more detailed failure if a hang was known, or if the run exceeded its deadline.
 
-        The message of the failure then also states what was known about the ranks before the deadline (`silence`).
+        The message of the failure then also states the hang, or what was known about the ranks before the deadline
+        (`silence`).
         """
-        failure = status.failure
+        failure, hang = status.failure, self._known_hang.at(self._seen_at)
+        if failure is not None and hang is not None:
+            return status.with_(failure=with_known_hang(failure, hang), hang=hang)
         if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or not self._silence:
             return status
         message = f"{failure.message.rstrip('.')}; {self._silence}."

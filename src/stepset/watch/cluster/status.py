@@ -17,6 +17,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload, described
+from stepset.watch.hangs.stalled import with_hang
 from stepset.watch.present.sentences import NOT_FINITE, alone_sentence, resume_sentence
 
 POD_ENDS_TIMEOUT = 5.0
@@ -66,7 +67,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         trouble = trouble_of(objects, workload, pods, now)
         phase, reason = _phase(objects, workload, pods, trouble)
         notes = (TERMINATING,) if end is not None else (*stopping(workload, pods, seen), *_waiting(pods, reports))
-        return status.with_(
+        current = status.with_(
             phase=phase,
             reason=reason,
             ranks=tuple(rows),
@@ -74,6 +75,8 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
             waiting=trouble.waiting if trouble is not None else None,
         )
+        # The uid of a pod differs between attempts. Therefore the evidence of an earlier attempt never counts.
+        return with_hang(current, reports.stalled.of(current.ranks, {pod.name: pod.uid for pod in pods}))
     stored = workload.unconfirmed
     if end.how == "ended" and stored is not None and stored.phase is end.phase:
         # The result of the Jobs is the same as the result in the stored verdict, but the JobSet does not show this

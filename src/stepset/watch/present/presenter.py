@@ -13,18 +13,23 @@ from typing import Any
 from stepset.run_status import LogLine, Phase, Progress, RunStatus
 from stepset.watch.lines import OpenLine
 from stepset.watch.present.failure_report import failure_lines
+from stepset.watch.present.hang import progress_again
 from stepset.watch.present.records import (
     FirstFailure,
+    HangReported,
     LinesOmitted,
     Note,
     PhaseChanged,
+    ProgressAgain,
     ProgressReported,
     RanksStarted,
     Record,
     Restarted,
     RunEnded,
+    hang_reported,
     held_up,
     new_position,
+    place_of_hang,
 )
 from stepset.watch.present.sentences import (
     end_sentence,
@@ -43,6 +48,10 @@ OPEN_LINE_EVERY = 10.0
 """The number of seconds before the first state of an incomplete line is logged, and between two such states."""
 STARTING_EVERY = 10.0
 """The number of seconds before the first record of how many ranks have started, and between two such records."""
+
+LONGER = 1.9
+"""A hang is presented again when its pause has become this many times as long. Agents report it again after twice the
+time."""
 
 _KEPT = 50
 """The number of reasons for waiting that are stored. Each attempt of a run may add further reasons."""
@@ -68,6 +77,9 @@ class Presenter:
         self._notes: set[str] = set(before.get("notes", ()))
         self._waiting: dict[str, None] = dict.fromkeys(before.get("waiting", ()))
         self._position: int | None = before.get("position")
+        hang = before.get("hang") or {}
+        self._hang: str = str(hang.get("place", ""))  # the hang that was presented last, or "" if there is none
+        self._silent, self._hang_at = float(hang.get("silent", 0.0)), float("nan")
         progress = before.get("progress")
         self._progress = None if progress is None else Progress(**progress)
         self._progress_at = float("-inf")
@@ -85,6 +97,7 @@ class Presenter:
             "progress": None if self._progress is None else asdict(self._progress),
             "waiting": list(self._waiting),
             "position": self._position,
+            "hang": {"place": self._hang, "silent": self._silent} if self._hang else None,
             "omitted": self._omitted,
         }
 
@@ -103,9 +116,9 @@ class Presenter:
             end = [*self._new_omitted(status), *self._new_phase(status, clock)]
             return [*notes, *self._new_progress(status, clock), *end]
         if status.attempt != self._attempt:
-            self._attempt = status.attempt
+            self._attempt, self._hang = status.attempt, ""
             notes += self._new_omitted(status)
-        change = [*self._new_phase(status, clock), *self._new_reason(status)]
+        change = [*self._new_phase(status, clock), *self._new_reason(status), *self._new_hang(status, clock)]
         return [*notes, *change, *self._more_ranks(status, clock), *self._new_progress(status, clock)]
 
     def shows(self, line: LogLine) -> bool:
@@ -168,7 +181,9 @@ class Presenter:
 
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
         held, waiting = held_up(status), status.waiting
-        if held is None or (waiting is not None and not waiting.message and waiting.position is None):
+        if held is None or isinstance(held, HangReported):
+            return
+        if waiting is not None and not waiting.message and waiting.position is None:
             return  # the queue will soon report a reason
         key = f"{status.attempt} {held.cause}"
         # The sentence about a run that the queue can never admit contains no position.
@@ -182,3 +197,18 @@ class Presenter:
         elif moved and waiting is not None:
             yield new_position(held, waiting)
         self._position = position if moved else self._position
+
+    def _new_hang(self, status: RunStatus, clock: float) -> Iterator[Record]:
+        """Yields a hang that is new or has lasted twice as long, or the record that the run makes progress again."""
+        reported, hang = hang_reported(status), status.hang
+        if self._hang_at != self._hang_at:  # another process has presented the hang, at an unknown time
+            self._hang_at = clock
+        if reported is None or hang is None:
+            if self._hang:
+                yield ProgressAgain(progress_again(self._silent + clock - self._hang_at))
+                self._hang = ""
+            return
+        place = place_of_hang(hang)
+        if place != self._hang or hang.silent >= LONGER * self._silent:
+            self._hang, self._silent, self._hang_at = place, hang.silent, clock
+            yield reported

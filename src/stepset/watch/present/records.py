@@ -9,7 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stepset.hang import Hang
 from stepset.run_status import RunStatus, Waiting
+from stepset.watch.present.hang import hang_lines, hang_rows
 from stepset.watch.present.sentences import queue_sentence, trouble_sentence, what_happened
 
 _VARIABLE = [
@@ -32,6 +34,11 @@ class Record:
 
     text: str
     level: Literal["info", "warning"] = "info"  # `warning` if the user may have to react
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the text. Only a diagnosis and the report of a hang have several lines."""
+        return [self.text]
 
 
 class Note(Record):
@@ -72,6 +79,18 @@ class HeldUp(Record):
         return cause_of(self.text)
 
 
+class HangReported(HeldUp):
+    """No rank makes progress. The text has several lines: a sentence, a row for each place of ranks, and advice."""
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+
+class ProgressAgain(Record):
+    """The run makes progress after a hang was reported."""
+
+
 class LinesOmitted(Record):
     """Lines that followed the first failure were not shown."""
 
@@ -82,6 +101,10 @@ class RunEnded(Record):
 
 class FirstFailure(Record):
     """Why the run failed: what failed first, its error and last lines, and what to do."""
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
 
 
 def cause_of(text: str) -> str:
@@ -112,8 +135,10 @@ def new_position(held: HeldUp, waiting: Waiting) -> HeldUp:
 def held_up(status: RunStatus) -> HeldUp | None:
     """Returns the problem that keeps a run from making progress, or None if there is none."""
     waiting, trouble = status.waiting, status.trouble
-    if status.phase.final or (waiting is None and trouble is None):
+    if status.phase.final:
         return None
+    if waiting is None and trouble is None:
+        return hang_reported(status)
     if waiting is not None:
         why = queue_sentence(waiting)
         level: Literal["info", "warning"] = "warning" if waiting.inadmissible else "info"
@@ -122,3 +147,18 @@ def held_up(status: RunStatus) -> HeldUp | None:
     rows = (("trouble", what_happened(trouble)), ("events", "; ".join(trouble.events)), ("advice", trouble.advice))
     known = tuple((title, text) for title, text in rows if text)
     return HeldUp(trouble_sentence(trouble), "warning", known)
+
+
+def hang_reported(status: RunStatus) -> HangReported | None:
+    """Returns the hang of a running run, or None if there is none."""
+    if status.phase.final or status.hang is None:
+        return None
+    return HangReported("\n".join(hang_lines(status)), "warning", hang_rows(status))
+
+
+def place_of_hang(hang: Hang) -> str:
+    """Returns what distinguishes a hang from other hangs of the run: its class, and the ranks that are the cause.
+
+    A hang is reported again if this value changes, or if the pause has become twice as long.
+    """
+    return f"{hang.kind.value} {[group.ranks for group in hang.guilty]}"

@@ -27,12 +27,13 @@ class PodOutput:
     """Output of a pod.
 
     `position` is the position in the pod's log after this output. If another process has consumed the output,
-    `position` is None.
+    `position` is None. `beside` is True if the pod has no lines of the needed sources (`RunLogs.read_all`).
     """
 
     pod: str
     batch: Batch
     position: Mapping[str, Any] | None
+    beside: bool = False
 
 
 Consumer = Callable[[PodOutput], Awaitable[None]]
@@ -44,7 +45,8 @@ class RunLogs:
     Args:
         consume: an asynchronous function that receives the output of the pods. While one call runs, all readers wait.
         sources: the sources whose lines are needed. Only the logs of pods that may contain such lines are read. None
-            means all sources. If the set is empty, no log is read.
+            means all sources. If the set is empty, no log is read. When an agent reports a rank without progress, all
+            logs are read from then on, because they show which rank this rank waits for.
         ranks: the ranks of each group's pods, from the workload's annotation.
         positions: a mapping from a pod's uid to the position up to which another process has consumed the pod's log.
         connections: limits the number of logs that are read at the same time; default: a limit for this run only.
@@ -67,12 +69,14 @@ class RunLogs:
     ) -> None:
         self._namespaced, self._consume = namespaced, consume
         self._sources, self._ranks, self._read_timeout = sources, ranks or {}, read_timeout
+        self._needed = sources
         self._positions = {uid: dict(each) for uid, each in (positions or {}).items()}
         self._connections = connections or LogConnections()
         self._turn = asyncio.Lock()
         self._readers: dict[str, PodLog] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: set[str] = set()
+        self._left_out: dict[str, LogPod] = {}  # pods whose logs are not needed
         self._still_running: dict[str, LogPod] = {}
         self._finishing = self._allowed = False
         self._idle_since = 0.0
@@ -84,6 +88,14 @@ class RunLogs:
         """Receives the current states of pods. This object reads the log of each pod as soon as the log exists."""
         for pod in pods:
             self._see(pod)
+
+    def read_all(self) -> None:
+        """Reads the logs of all pods from now on, also of pods that have no line of the needed sources."""
+        left_out, self._left_out, self._sources = self._left_out, {}, None
+        for pod in left_out.values():
+            if not pod.deleted:
+                self._ended.discard(pod.uid)
+                self._see(pod)
 
     def reconnect(self) -> None:
         """Requests every log again. Call this method if the connections may be dead."""
@@ -136,15 +148,19 @@ class RunLogs:
                 self._still_running[pod.uid] = pod
         elif pod.uid in self._ended:
             self._forget_deleted(pod)
+            if pod.uid in self._left_out:
+                self._left_out[pod.uid] = pod
         elif pod.started and not self._finishing:
             if may_hold(pod, self._sources, self._ranks):
                 self._start(pod)
             else:
                 self._ended.add(pod.uid)
+                self._left_out[pod.uid] = pod
 
     def _forget_deleted(self, pod: LogPod) -> None:
         if pod.deleted:  # the log of a deleted pod cannot be read again
             self._positions.pop(pod.uid, None)
+            self._left_out.pop(pod.uid, None)
 
     def _start(self, pod: LogPod) -> None:
         # A pod that was deleted by force may continue to run, for example on a lost node. Once a new pod has the same
@@ -153,16 +169,20 @@ class RunLogs:
             if (old.group, old.index) == (pod.group, pod.index) and uid in self._tasks:
                 self._tasks[uid].cancel()
 
+        beside = not may_hold(pod, self._needed, self._ranks)
+
         async def consume(batch: Batch, position: Mapping[str, Any] | None) -> None:
             async with self._turn:
                 try:
-                    await self._consume(PodOutput(pod.uid, batch, position))
+                    await self._consume(PodOutput(pod.uid, batch, position, beside))
                 except Exception as error:
                     self._consumer_error = error
                     raise
                 if position is not None:
                     self._positions[pod.uid] = dict(position)
                 self._idle_since = _now()
+            if self._left_out and any(event["event"] == "stalled" for event in batch.events):
+                self.read_all()
 
         def make_reader(pod: LogPod) -> PodLog:
             return PodLog(

@@ -1,0 +1,229 @@
+"""Creates the sentences about a hang: what each rank waits for, and what the user can do. All functions are pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
+from stepset.printable import printable
+from stepset.run_status import RunStatus
+
+_SIZES = {"double": 8, "float64": 8, "int64": 8, "long": 8, "float": 4, "float32": 4, "int": 4, "int32": 4}
+_SIZES |= {"half": 2, "float16": 2, "bfloat16": 2, "short": 2, "int16": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1}
+_SIZES |= {"bool": 1, "complexfloat": 8, "complexdouble": 16}
+"""The number of bytes of an element of a tensor, by the name that torch's Flight Recorder prints."""
+_NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "byte": "uint8"}
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_NAMED = 8
+"""The maximum number of ranks, or of ranges of ranks, in a list."""
+_STATES = {
+    "sleeping": "sleeping in",
+    "lock": "waiting for a lock in",
+    "thread": "waiting for a thread in",
+    "child": "waiting for a child process in",
+    "pipe": "waiting for a pipe in",
+    "socket": "waiting for a socket in",
+    "input": "waiting for input in",
+    "disk": "blocked in the kernel (state D) in",
+    "stopped": "stopped by a signal (state T) in",
+    "zombie": "terminated and not reaped in",
+    "gil": "holding the GIL in",
+    "running": "running in",
+    "polling": "polling in",
+    "idle": "waiting in",
+    "rendezvous": "waiting for other ranks in",
+    "exiting": "has finished and does not exit",
+    "exited": "exited with code 0",
+    "absent": "does not run",
+}
+_NOT_JOINED = (HangKind.MISSING, HangKind.NEVER_JOINED, HangKind.BLOCKED)
+
+
+def pause(seconds: float) -> str:
+    """Returns the length of a pause as text.
+
+    >>> pause(12.4), pause(310.2), pause(7260)
+    ('12 s', '5 min 10 s', '2 h 1 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Returns a list of ranks as text. Three or more consecutive ranks are a range.
+
+    >>> ranks_named((2,)), ranks_named((0, 1, 3)), ranks_named((0, 1, 2, 3, 6))
+    ('rank 2', 'ranks 0, 1, 3', 'ranks 0-3, 6')
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
+    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(parts[:_NAMED])}{more}"
+
+
+def place_words(frame: StackFrame | None) -> str:
+    """Returns the file and the line of a frame, without the directory, or "" if there is no frame.
+
+    >>> place_words(StackFrame("load", "/app/data.py", 17))
+    'data.py:17'
+    """
+    return "" if frame is None else f"{printable(frame.file.rpartition('/')[2])}:{frame.line}"
+
+
+def collective_words(call: CollectiveCall) -> str:
+    """Returns a collective with its number, backend, data type and size.
+
+    >>> collective_words(CollectiveCall("all_reduce", 1185, "default_pg", "gloo", "float", 1048576))
+    'all_reduce #1185 (gloo, float32, 4 MiB)'
+    """
+    size = _SIZES.get(call.dtype.lower())
+    known = call.elements is not None and size is not None
+    facts = (
+        call.backend,
+        _NAMES.get(call.dtype.lower(), call.dtype),
+        _bytes((call.elements or 0) * (size or 0)) if known else "",
+        f"group {call.group}" if call.group not in ("", "default_pg", "0") else "",
+    )
+    shown = printable(", ".join(fact for fact in facts if fact))
+    return f"{_short(call)}{f' ({shown})' if shown else ''}"
+
+
+def _short(call: CollectiveCall) -> str:
+    return printable(f"{call.name} #{call.number}" if call.number else call.name)
+
+
+def _bytes(count: float) -> str:
+    unit = 0
+    while count >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.4g} {_UNITS[unit]}"
+
+
+def hang_lines(status: RunStatus) -> list[str]:
+    """Returns the report of the hang of a run: a sentence, a row for each place of ranks, and advice."""
+    rows = hang_rows(status)
+    width = max((len(title) for title, _ in rows[1:]), default=0)
+    return [*(text for _, text in rows[:1]), *(f"  {title:<{width}}   {text}" for title, text in rows[1:])]
+
+
+def hang_rows(status: RunStatus) -> tuple[tuple[str, str], ...]:
+    """Returns the report of the hang of a run as titles and texts. Returns an empty tuple if the run has no hang."""
+    hang = status.hang
+    if hang is None:
+        return ()
+    step = hang.step if hang.step is not None or status.progress is None else status.progress.step
+    last = ", ".join(filter(None, ("" if step is None else f"step {step}", printable(hang.last))))
+    before = f" (longest pause before: {pause(hang.longest)})" if hang.longest else ""
+    head = f"no progress for {pause(hang.silent)}{before}{f'; last: {last}' if last else ''}"
+    cells = [_cells(group, hang.kind) for group in hang.groups]
+    widths = [max((len(row[column]) for row in cells), default=0) for column in range(3)]
+    places = ["   ".join(f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)) for row in cells]
+    named = [(ranks_named(group.ranks), text.rstrip()) for group, text in zip(hang.groups, places, strict=True)]
+    advice = f"{hang_remedy(hang)} Full stacks: {stacks_command(status)}"
+    return ("hang", head), *named, ("advice", advice)
+
+
+def stacks_command(status: RunStatus) -> str:
+    """Returns the command that prints the stacks of all ranks of a run."""
+    return f"stepset stacks {status.name}{' --backend kubernetes' if status.backend == 'kubernetes' else ''}"
+
+
+def _cells(group: HangGroup, kind: HangKind) -> tuple[str, str, str, str]:
+    """Returns what a group of ranks does, the function, the place, and the process with its node."""
+    frame, many = group.frame, len(group.ranks) > 1
+    call = group.collective
+    if group.state == "collective":
+        what = f"waiting in {collective_words(call)}" if call is not None else "waiting in a collective"
+    else:
+        what = _STATES.get(group.state) or printable(group.state)
+        if many:
+            what = what.replace("has ", "have ").replace("does ", "do ")
+        if group.state == "child" and group.process:
+            what = f"waiting for {printable(group.process)} in"
+        if group.guilty and kind in _NOT_JOINED and group.state not in ("absent", "exited"):
+            what = f"{'have' if many else 'has'} not joined; {what}"
+        if frame is None:
+            what = what.removesuffix(" in")
+        if group.why:
+            what = f"{what} ({printable(group.why)})"
+    waits = frame is not None and frame.call and group.state in ("collective", "rendezvous")
+    function = "" if frame is None else printable(frame.call if waits else frame.function)
+    of_rank = f" of {ranks_named(group.ranks)}" if group.process.startswith("DataLoader") else ""
+    process = "" if group.state == "child" else f"{group.process}{of_rank}"
+    facts = [process, group.node] if group.guilty else [process]
+    facts += [f"another thread: {place_words(frame)}" for frame in group.others] if group.guilty else []
+    more = ", ".join(printable(fact) for fact in facts if fact)
+    return what, function, place_words(frame), f"({more})" if more else ""
+
+
+def hang_remedy(hang: Hang) -> str:
+    """Returns one or two sentences: which rank is the cause of a hang, and what the user can do."""
+    guilty = hang.guilty
+    if hang.kind is HangKind.ALL_WAIT or not guilty:
+        return "All ranks wait in the same collective: check the network between the nodes (interfaces, MTU, firewall)."
+    who = ", ".join(map(_who, guilty))
+    ranks = ranks_named([rank for group in guilty for rank in group.ranks])
+    many = ranks.startswith("ranks")
+    have = "have" if many else "has"
+    at = f" at {printable(hang.master)}" if hang.master else ""
+    if hang.kind is HangKind.LEFT:
+        wait = f"{ranks} exited while other ranks wait for {'them' if many else 'it'}"
+        return f"{wait}: check that all ranks run the same number of steps."
+    if hang.kind is HangKind.MISMATCH:
+        rule = "all ranks must call the same collectives in the same order, with the same sizes"
+        return f"The ranks wait in different collectives ({who}): {rule}."
+    if hang.kind is HangKind.NEVER_JOINED and all(group.state == "rendezvous" for group in guilty):
+        return f"All ranks wait in the rendezvous{at}: check the address, the port and the world size."
+    if hang.kind is HangKind.NEVER_JOINED:
+        return f"{who} {have} not joined the process group{at}."
+    if hang.kind is HangKind.AT_EXIT:
+        end = "end the thread or the child process before the end of the script"
+        return f"{who} {have} finished and {'do' if many else 'does'} not exit: {end}."
+    if any(not group.guilty for group in hang.groups):
+        return f"{who} {'block' if len(guilty) > 1 else 'blocks'} all other ranks."
+    return f"{who} {'wait' if many else 'waits'} for something that is no other rank."
+
+
+def _who(group: HangGroup) -> str:
+    place = place_words(group.frame)
+    return f"{place} on {ranks_named(group.ranks)}" if place else ranks_named(group.ranks)
+
+
+def hang_clause(hang: Hang) -> str:
+    """Returns what was known about a hang, as a part of the message of a failure."""
+    texts = [" ".join(filter(None, (ranks_named(group.ranks), *_cells(group, hang.kind)[:3]))) for group in hang.guilty]
+    return f"the run had made no progress for {pause(hang.silent)}: {'; '.join(texts)}"
+
+
+def busy_note(hang: Hang, run: str) -> str:
+    """Returns the note about ranks that work without progress while others wait for them. The note has no times."""
+    busy = ", ".join(
+        " ".join(
+            filter(None, (ranks_named(group.ranks), f"in {group.frame.function}" if group.frame else "", _at(group)))
+        )
+        for group in hang.guilty
+    )
+    waiting = [rank for group in hang.groups if not group.guilty and group.state != "exited" for rank in group.ranks]
+    calls = [_short(group.collective) for group in hang.groups if group.collective is not None and not group.guilty]
+    where = f" in {calls[0]}" if calls else ""
+    verb = "wait" if len(waiting) > 1 else "waits"
+    others = f", and {ranks_named(waiting)} {verb}{where}" if waiting else ""
+    return f"no rank makes visible progress, but {busy} still works{others}; stepset stacks {run} shows all stacks"
+
+
+def _at(group: HangGroup) -> str:
+    place = place_words(group.frame)
+    return f"({place})" if place else ""
+
+
+def progress_again(seconds: float) -> str:
+    """Returns the sentence that a run makes progress again after a hang was reported."""
+    return f"progress again after {pause(seconds)}"
