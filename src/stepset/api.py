@@ -71,9 +71,9 @@ def run(
         fresh: whether to ignore the existing checkpoints. The existing checkpoints are not deleted. STEPSET_RESUME_FROM
             is set only after the run has written a checkpoint and is restarted.
         fields: fields of a job file, such as `num_nodes=2` or `name="fit"`. These fields replace the fields of the job.
-            Entries of `env` and `labels` are added to those of the job, and the value None removes an entry.
-            If the job is a function, the field `args` is a list of positional arguments or a mapping of keyword
-            arguments. The arguments must be JSON data.
+            Entries of `env` and `labels` are added to the entries of the job, and the value None removes an entry. If
+            the job is a function, the field `args` is a list of positional arguments or a mapping of keyword arguments.
+            The arguments must be JSON data.
 
     Returns:
         The final status. `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, or None if rank 0

@@ -94,7 +94,7 @@ class Cursor:
             self.enter(name)
 
     def _change(self, name: str, flags: int = 0) -> os.stat_result:
-        """Opens a directory and closes this one. Returns the attributes of this one."""
+        """Opens another directory and closes the current directory. Returns the attributes of the closed directory."""
         fd, before = os.open(name, _FLAGS | flags, dir_fd=self.fd), self.about
         os.close(self.fd)
         self.fd, self.about = fd, os.fstat(fd)

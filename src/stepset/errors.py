@@ -122,7 +122,8 @@ class TrainingFailedError(StepsetError):
         status: the final status of the run. `status.failure` states the reason.
 
     Unless a notebook cell shows the status, a note of the error (PEP 678) contains the last lines of the rank that
-    failed first, and the call of `stepset.diagnose`. Python shows the note in tracebacks, also for an ExceptionGroup.
+    failed first, and the call of `stepset.diagnose`. Python shows the note in tracebacks, even in the traceback of an
+    ExceptionGroup.
     """
 
     def __init__(self, message: str, status: RunStatus) -> None:

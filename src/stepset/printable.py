@@ -53,7 +53,7 @@ _SEQUENCE = re.compile(  # ECMA-48
 )
 _COLOUR_NUMBERS = {"5": 2, "2": 4}
 _HIDING = frozenset({"5", "6", "8"})
-"""The parameters of a colour sequence that make text blink or conceal it."""
+"""The parameters of a colour sequence that make text blink or conceal text."""
 
 
 def printable(text: str) -> str:

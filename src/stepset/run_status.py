@@ -109,8 +109,8 @@ class RankStatus:
         last_line_at: the time of the last output, in seconds since the epoch. Progress reports and progress bars are
             output. The time is None if the rank has printed nothing. On a cluster, the time is also None if the status
             was read without following the run.
-        pid: the PID of the rank's process. It is None in these cases: the rank does not run, the run is on a cluster,
-            or the status was read outside the PID namespace of the run.
+        pid: the PID of the rank's process. The PID is None in these cases: the rank does not run, the run is on a
+            cluster, or the status was read outside the PID namespace of the run.
     """
 
     source: str
@@ -238,26 +238,26 @@ class RunStatus:
         result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE. It is None until the run has succeeded.
         failure: why the run failed, or None if the run has not failed.
         notes: facts about the run for the user.
-        trouble: the problem that currently blocks the run. It is a `Failure` object, because the run fails if the
-            problem persists. It is None if there is no problem, and after the run has finished.
+        trouble: the problem that currently blocks the run. The problem is a `Failure` object, because the run fails if
+            the problem persists. None if there is no problem, and after the run has finished.
         waiting: the queue in which the run waits, or None if the run is not in a queue.
         hang: why no rank makes progress, or None if a rank makes progress or the reason is unknown. For a run that
             failed, it is the hang that was known before the failure.
         expires: the time at which the `ttl` of the run expires. From this time on, `stepset prune` deletes the run. The
-            time is None until the run has finished. It is also None if the run has no ttl, or if the cluster itself
-            deletes the run.
+            time is None until the run has finished, if the run has no ttl, and if the cluster itself deletes the run.
         program: what the run executes. This is the script, module, command or function of the job, with its arguments.
         labels: the labels of the job.
-        namespace: the namespace of a run on a cluster. It is empty for a local run.
-        submitted_by: the account that submitted a run on a cluster. It is empty if it is unknown. It is no proof,
-            because any account that may write the workload can change it.
-        points: the progress reports of the training code, at most 160. Notebooks show them as curves. For a run on a
-            cluster, only the process that follows the run has the points. Therefore the status that `run` returns has
-            points, but the status that `submit`, `status` or `wait` reads has no points. A list of runs has no points.
-        resumable: whether a new run can continue this run from its last checkpoint. It is True for a local run that has
-            finished without success and whose `checkpoint_dir` contains a checkpoint. In a list of runs, it is False.
-        function: the name of the Python function that a resumable run called. It is empty if `resumable` is False, and
-            if the run called no function.
+        namespace: the namespace of a run on a cluster. Empty for a local run.
+        submitted_by: the account that submitted a run on a cluster. Empty if the account is unknown. The name is no
+            proof, because any account that may write the workload can change the name.
+        points: the progress reports of the training code, at most 160. Notebooks show the reports as curves. For a run
+            on a cluster, only the process that follows the run has the points. Therefore the status that `run` returns
+            has points, but the status that `submit`, `status` or `wait` reads has no points. A list of runs has no
+            points.
+        resumable: whether a new run can continue this run from its last checkpoint. True for a local run that has
+            finished without success and whose `checkpoint_dir` contains a checkpoint. False in a list of runs.
+        function: the name of the Python function that a resumable run called. Empty if `resumable` is False, and if the
+            run called no function.
     """
 
     name: str

@@ -20,7 +20,7 @@ _LONGEST_SEGMENT = 150
 def slug(text: str, limit: int = 40) -> str:
     """Converts a text to a DNS-1035 label of at most `limit` characters. The result is never empty.
 
-    If the text has letters or digits, but none of ASCII, the result contains a hash of the text.
+    If the text has letters or digits, but no ASCII letters or digits, the result contains a hash of the text.
 
     >>> slug("My Train.py"), slug("3d_unet"), slug("_")
     ('my-train-py', 'job-3d-unet', 'job')
@@ -37,10 +37,11 @@ def slug(text: str, limit: int = 40) -> str:
 def label_value(text: str) -> str:
     """Converts a text to the value of a label.
 
-    If characters have to be removed, or if the text is too long, the result ends with a hash of the text. The result is
-    the one of KubernetesPodOperator (`make_safe_label_value` in pod_generator.py of cncf.kubernetes), so the same label
-    selectors find the pods of both operators. Only for a text without an ASCII letter or digit, the result of
-    KubernetesPodOperator starts with a hyphen and is not valid; for such a text, this function returns the hash.
+    If characters have to be removed, or if the text is too long, the result ends with a hash of the text.
+    KubernetesPodOperator returns the same value (`make_safe_label_value` in pod_generator.py of cncf.kubernetes), so
+    the same label selectors find the pods of both operators. There is one exception: for a text without an ASCII letter
+    or digit, the value of KubernetesPodOperator starts with a hyphen and is not valid. For such a text, this function
+    returns the hash.
 
     >>> label_value("nightly"), label_value("a b"), label_value("训练")
     ('nightly', 'ab-0cc9cd4dd', 'd8b16075c')

@@ -37,11 +37,11 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
     The argument of `act` is the number of the signal. A separate thread calls `act` once per signal, in the order of
     arrival. `act` may acquire locks. At the exit of the block, the thread is stopped and the former handlers are
     restored. If a signal was ignored before the block (nohup), the signal is still ignored. Outside the main thread,
-    Python cannot set handlers. Therefore the function does nothing there.
+    Python cannot set handlers, so the function does nothing.
 
     Raises:
         InfrastructureError: the system limits of threads or open files are reached.
-        BaseException: the first error of `act`. It is raised at the exit of the block.
+        BaseException: the first error of `act`, raised at the exit of the block.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -73,8 +73,8 @@ def on_signals(numbers: Iterable[int], act: Callable[[int], None]) -> Iterator[N
 def interrupts_deferred(stop: Callable[[], None]) -> Iterator[None]:
     """Calls `stop` in another thread at each Ctrl-C inside the `with` block.
 
-    KeyboardInterrupt is raised only at the exit of the block. The function does nothing outside the main thread. It
-    also does nothing if the program handles SIGINT itself.
+    KeyboardInterrupt is raised only at the exit of the block. The function does nothing outside the main thread, or if
+    the program handles SIGINT itself.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -1,7 +1,7 @@
-"""Checks that no other user can replace a directory on the way to stepset's own files.
+"""Checks that no other user can replace a directory on the path of stepset's own files.
 
-A user who may rename a directory above a run can put another directory in its place, and with it the program that the
-run executes. OpenSSH checks the path of `authorized_keys` for the same reason (OpenSSH 10, misc.c, safe_path).
+A user who may rename a directory above a run can replace this directory, and therefore also the program that the run
+executes. OpenSSH checks the path of `authorized_keys` for the same reason (OpenSSH 10, misc.c, safe_path).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 stepset_airflow adds labels with the IDs of the DAG and the task to its runs. Names of runs and jobs cannot contain a
 dot, so the name DAG.TASK is unambiguous. Contains only pure functions.
 
-A label contains the ID itself only if the ID is the value of a label (`label_value`). Users may give either of the two.
+If an ID is not a valid value of a label, the label contains `label_value(ID)` instead. Users may give the ID or the
+value of the label.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class LogSelection:
         sources: the sources of the lines, such as `rank 0`. None selects all sources.
         since: the earliest time of a line, in seconds since the epoch. None selects lines of any time.
         tail: the number of existing lines to read, counted from the end of the log. None selects all lines.
-        previous: whether to read only the lines of the attempt before the current one. False selects all attempts.
+        previous: whether to read only the lines of the attempt before the current attempt. False selects all attempts.
         follow: whether to read new lines until the run has finished.
     """
 
@@ -239,8 +239,8 @@ class Backend(Protocol):
         """Runs a command for a running rank, and returns the exit code of the command.
 
         On a cluster, the command runs in the rank's container. For a local run, the command runs on this machine. The
-        command uses the standard streams of this process. The environment and the working directory of the command
-        are those of the rank.
+        command uses the standard streams of this process. The command has the environment and the working directory of
+        the rank.
 
         Args:
             source: the source of the rank's log lines, such as `rank 2`.

@@ -20,7 +20,7 @@ def names_of_runs(backend: Backend, job: str) -> list[str]:
 
 
 def newest_run(backend: Backend, place: str = "") -> RunStatus:
-    """Returns the newest of all runs. Raises RunNotFoundError if there is none. The message starts with `place`."""
+    """Returns the newest of all runs. Raises RunNotFoundError if there is no run. The message starts with `place`."""
     runs = backend.list()
     if not runs:
         where = f"{place}: " if place else ""

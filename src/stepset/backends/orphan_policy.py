@@ -50,7 +50,7 @@ class OrphanStop:
 
     Args:
         owner: the owner of the run.
-        how: whether the run is suspended or deleted. If the run would not stay suspended, it is deleted.
+        how: whether the run is suspended or deleted. A run that would not stay suspended is deleted.
         pod: the fields `image`, `imagePullSecrets`, `nodeSelector` and `tolerations` of the watcher's pod. Default: the
             fields of the training pods.
     """

@@ -10,7 +10,7 @@ from stepset.spec.names import check_dns_1035
 
 
 def new_run_name(job: str, requested: str | None) -> str:
-    """Returns the requested name of the run. If there is none, returns the job's name with a random suffix.
+    """Returns the requested name of the run. If no name is requested, returns the job's name with a random suffix.
 
     Raises BadInputError if the requested name is not a DNS-1035 label.
     """

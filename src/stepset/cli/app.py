@@ -73,8 +73,8 @@ _OTHER_OPTIONS = {
     "--workdir": ("--code",),
     "--working-dir": ("--code",),
 }
-"""Names of options in kubectl, torchrun, Slurm and similar tools -> options of stepset. The first one that the command
-has is named."""
+"""Names of options in kubectl, torchrun, Slurm and similar tools -> options of stepset. The error message names the
+first of these options that the command has."""
 
 _TYPER_ERRORS = (
     (r"Input should be a valid (?:integer|number)\b.*|\S+ is not a valid integer", "not a whole number"),

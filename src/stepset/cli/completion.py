@@ -22,7 +22,7 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def run_or_job_names(incomplete: str) -> list[str]:
-    """Returns the names that start with `incomplete`: those of local runs, the newest first, and of their jobs."""
+    """Returns the names of local runs and of their jobs that start with `incomplete`. The newest run comes first."""
     runs = _runs()
     names = [*(run.name for run in runs), *(run.job for run in runs)]
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]

@@ -20,7 +20,7 @@ _INDENTATION = " \t\f"
 
 
 def definition_of(function: Callable[..., Any]) -> Definition:
-    """Returns the syntax tree of a function's definition. The line numbers are those of the file or the cell.
+    """Returns the syntax tree of a function's definition. The line numbers refer to the file or the cell.
 
     Raises BadInputError if the function is not defined with `def`, or if its source cannot be read.
     """
@@ -30,7 +30,7 @@ def definition_of(function: Callable[..., Any]) -> Definition:
 def source_of(function: Callable[..., Any]) -> str:
     """Returns the source text of a function, without indentation and without its decorators.
 
-    All strings keep their values, also if lines of a string or comments have less indentation than the function.
+    All strings keep their values, even if lines of a string or comments have less indentation than the function.
     Airflow's get_python_source removes all lines that start with '#', even if the line is part of a string. This
     function keeps such lines.
 

@@ -53,7 +53,7 @@ def module_program(
     """Returns a program that calls the function `name` of `module` in every rank.
 
     `packed` is a tar.gz with the module's files. Every rank extracts these files to a directory of its own, and imports
-    the module from this directory. `args`, `kwargs`, the result and the errors are those of `program_text`.
+    the module from this directory. `program_text` describes `args`, `kwargs`, the result and the errors.
     """
     return program_text(_FUNCTION.format(module=module, name=name, unpack=_unpack(packed)), name, args, kwargs)
 

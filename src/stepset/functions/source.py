@@ -1,4 +1,4 @@
-"""Checks that the source text of a function is a program of its own, and finds the names that the text lacks."""
+"""Checks that the source text of a function is a complete program, and finds the names that the text lacks."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ def check_decorators(function: Callable[..., Any], ours: str, remedy: str) -> No
 
     Args:
         function: the function.
-        ours: the name of stepset's decorator. It and the decorators above it are allowed. "" allows no decorator.
+        ours: the name of stepset's decorator. This decorator and the decorators above it are allowed. With "", no
+            decorator is allowed.
         remedy: what the message suggests.
 
     Raises:

@@ -98,7 +98,7 @@ def _range(values: Sequence[float], flat: float) -> tuple[float, float]:
 
 
 def _curves(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Splits points into curves. A new curve begins at each point whose x is less than that of the previous point."""
+    """Splits points into curves. A new curve begins at each point whose x is less than the x of the previous point."""
     runs = [[points[0]]]
     for before, point in pairwise(points):
         if point[0] < before[0]:

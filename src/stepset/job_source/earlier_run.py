@@ -71,8 +71,8 @@ def recorded_job(
 ) -> RecordedJob:
     """Returns the stored job of an earlier run, for a caller that gives only the name of the run.
 
-    `arguments` is the name that the caller's interface uses for new arguments of the program. It is empty if the caller
-    gives no new arguments. `call_arguments` is the same arguments as in a Python call.
+    `arguments` is the name that the caller's interface uses for new arguments of the program. The name is empty if the
+    caller gives no new arguments. `call_arguments` contains the same arguments in the form of a Python call.
 
     Raises:
         BadInputError: the run is on a cluster. The message starts with `place`. Also raised if the caller gives new
@@ -97,9 +97,9 @@ def recorded_job(
 def inherited_fields(backend: Backend, run: RunStatus, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of an earlier run of a Python function that a new run of the function inherits.
 
-    The result does not contain fields of `given`, the program and its arguments, except `env` and `labels`, to whose
-    entries the entries of `given` are added (`merged`). It is empty if the earlier run called
-    no Python function, and for a run on a cluster, because a cluster does not store the job.
+    The result contains neither the fields of `given`, nor the program and its arguments. The only exceptions are `env`
+    and `labels`, to which the entries of `given` are added (`merged`). The result is empty if the earlier run called no
+    Python function, and for a run on a cluster, because a cluster does not store the job.
 
     Raises:
         InfrastructureError: the stored job cannot be read.
@@ -121,7 +121,7 @@ class Start:
     Args:
         attempt: the value of STEPSET_ATTEMPT.
         continues: the name of the earlier run that the run continues, or "".
-        name: the name of the run. If it is None, the name is derived from the name of the job.
+        name: the name of the run. If None, the name is derived from the name of the job.
         function_file: the path of the file that defines the job's Python function, or "".
     """
 

@@ -29,8 +29,8 @@ def function_fields(
     """Returns the fields of the job that calls a function in every rank.
 
     If the module of the function can be imported, the job ships the package that contains the module. If there is no
-    package, the job ships the file of the module, and the modules in the same directory that it imports. If the field
-    `code` is given, the job instead ships the directory that this field specifies.
+    package, the job ships the file of the module, and the modules that this file imports from its own directory. If the
+    field `code` is given, the job instead ships the directory that this field specifies.
 
     If the function belongs to `__main__`, to a notebook cell or to another function, the job ships the source of the
     function. If the field `code` is given, the job also ships the directory that this field specifies. Otherwise, the

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MERGED = ("env", "labels")
-"""The fields whose entries are added to those of the job. All other fields replace the field of the job."""
+"""The fields whose entries are added to the entries of the job. All other fields replace the field of the job."""
 
 
 def merged(content: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

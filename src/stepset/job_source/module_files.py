@@ -19,9 +19,9 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 def packed_module(module: str, file: Path) -> bytes:
     """Returns a tar.gz of the package that contains a module.
 
-    If the module is not part of a package, the tar.gz contains the file of the module, and the modules beside the file
-    that the module imports, as for a script. If such a module is installed in site-packages, the tar.gz contains only
-    its file, because the other packages of site-packages must be installed in the image.
+    If the module is not part of a package, the tar.gz contains the file of the module, and the modules that the module
+    imports from the directory of this file, as for a script. If such a module is installed in site-packages, the tar.gz
+    contains only its file, because the other packages of site-packages must be installed in the image.
 
     Raises:
         BadInputError: the package or the modules contain files that cannot be shipped, or are too large.

@@ -84,8 +84,8 @@ class RunArguments:
 def run_request(given: RunArguments, *, shows_notes: bool = False) -> RunRequest:
     """Returns the request to run a job on a backend. The errors are those of `stepset.run`.
 
-    Logs some notes as warnings: those about an earlier run, and those about modules that are not shipped. Does not log
-    them if `shows_notes` states that the caller shows the run's notes.
+    Logs two kinds of notes as warnings: notes about an earlier run, and notes about modules that are not shipped. If
+    `shows_notes` states that the caller shows the run's notes, logs no notes.
 
     For a run on a cluster, the notes of the request also list some environment variables. This process has these
     variables, but the pods do not get them.

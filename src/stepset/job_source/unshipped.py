@@ -1,4 +1,4 @@
-"""Finds modules that this process can import and the ranks of a function cannot."""
+"""Finds modules that this process can import, but that the ranks of a function cannot import."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _local_modules(source: str, shipped: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _missing_in_new_process(names: Collection[str]) -> set[str]:
-    """Returns the modules that a new process cannot import, which searches PYTHONPATH and the installed packages.
+    """Returns the modules that a new process finds neither on PYTHONPATH nor in the installed packages.
 
     Returns no modules if the search fails, or if the path of Python is unknown, as in some embedded interpreters.
     """

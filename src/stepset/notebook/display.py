@@ -29,7 +29,7 @@ shown lines."""
 Wait = Callable[[float | None, Callable[[RunStatus], None]], RunStatus]
 _POLL = 0.1
 """The number of seconds between two outputs of a cell. The lines of this time are one message to the browser, or a few
-messages if the lines are long. A kernel loses messages of a cell if the cell sends too many of them, also the last
+messages if the lines are long. If a cell sends too many messages, the kernel loses some of them, possibly the last
 table and the value of the cell."""
 _QUEUED = 10_000
 _LINE = 2000
@@ -167,7 +167,7 @@ def _print(lines: Iterable[str], size: int) -> None:
 
 
 def _show_once(status: RunStatus) -> None:
-    """Makes IPython show nothing if the value of the current cell is `status`, because the cell already shows it."""
+    """Makes IPython show nothing if the value of the current cell is `status`, which the cell already shows."""
     from IPython import get_ipython  # the kernel has already loaded IPython
 
     shell = get_ipython()

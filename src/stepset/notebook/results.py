@@ -85,7 +85,7 @@ class Diagnosis(str):
 class LogLines(Iterator[LogLine]):
     """An iterator over the lines of a run.
 
-    If the iterator is the value of a notebook cell, the notebook shows the existing lines, also if the iterator follows
+    If the iterator is the value of a notebook cell, the notebook shows the existing lines, even if the iterator follows
     the run. A loop in the cell shows new lines.
 
     Args:

@@ -1,4 +1,4 @@
-"""Expands `$(NAME)` in variables and commands, for runs without Kubernetes. The rules are those of Kubernetes.
+"""Expands `$(NAME)` in variables and commands by the rules of Kubernetes, for runs without Kubernetes.
 
 Source: kubernetes v1.36 third_party/forked/golang/expansion/expand.go.
 """

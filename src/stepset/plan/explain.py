@@ -44,7 +44,7 @@ def show(value: Value, resolver: Resolver) -> str:
 
 
 def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
-    """Returns one row for every variable of every group. The order is that of the variables in the pods.
+    """Returns one row for every variable of every group, in the order of the variables in the pods.
 
     Args:
         resolver: a function that returns the text for a placeholder.

@@ -95,7 +95,7 @@ def is_python(program: str) -> bool:
 def needs_python(program: str) -> bool:
     """Returns whether the image of a program can be expected to contain Python.
 
-    The result is True if the name of the program is that of a Python interpreter, a launcher or a program of MLX.
+    The result is True if the name of the program is the name of a Python interpreter, a launcher or a program of MLX.
     """
     name = posixpath.basename(program)
     written_in_python = {first for first, _ in _SUBCOMMANDS} | _PROGRAMS.keys() | {"mlx.distributed_config"}

@@ -159,7 +159,7 @@ class PodGroup:
         start_after: the groups that must be ready or complete before this group starts.
         agent: the settings of the agent. None if the command runs without the agent.
         role: the role of the job that the group belongs to. None for nodes and launchers.
-        command_rule: the reason why stepset puts a launcher before the job's command, or does not. "" if the job has
+        command_rule: the reason why stepset puts or does not put a launcher before the job's command. "" if the job has
             no command, or if no launcher starts the ranks of the framework.
     """
 
@@ -217,7 +217,7 @@ class SuccessRule:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The description of all pods, ports and files of a job. It does not depend on the backend.
+    """The description of all pods, ports and files of a job. The description does not depend on the backend.
 
     Args:
         groups: the pod groups, in the order in which they start.

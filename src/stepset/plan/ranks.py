@@ -14,7 +14,7 @@ def command_is_rank(plan: LaunchPlan, group: PodGroup) -> bool:
     """Returns whether the agent starts each rank of a group as a copy of the group's command.
 
     The result is False if a launcher starts the ranks. The launcher can also be part of the user's command. `tune run`
-    of a recipe on one device starts no other process, so it is a rank.
+    of a recipe on one device starts no other process, so its process is a rank.
     """
     settings = group.agent
     if settings is None or settings.wrap is not None or plan.ssh is not None or not group.in_world:

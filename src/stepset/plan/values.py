@@ -34,7 +34,7 @@ class NodeRank:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRank:
-    """The rank of a process in the world. This is node rank x processes per node + local rank."""
+    """The rank of a process in the world. The value is node rank x processes per node + local rank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ class CodeFile:
     """A file that is shipped.
 
     Args:
-        path: the absolute path of the regular file on this machine. It contained no symbolic link when the directory
-            was read. For a symbolic link, this is the target of the link.
+        path: the absolute path of the regular file on this machine. When the directory was read, this path contained no
+            symbolic link. For a symbolic link, `path` is the target of the link.
         size: the number of bytes at the time when the directory was read.
     """
 
@@ -124,7 +124,7 @@ class _Walk:
     _seen: int = 0
 
     def collect(self) -> None:
-        """Fills the fields. Follows no link, also if another program replaces a directory by a link."""
+        """Fills the fields. Follows no link, even if another program replaces a directory by a link."""
         with closing(Cursor(Path("/"))) as cursor:
             self._collect(cursor)
 
@@ -150,7 +150,7 @@ class _Walk:
                         folders.append((name, rules))
 
     def _add(self, name: str, entry: Entry, rules: IgnoreRules, fd: int) -> bool:
-        """Adds an entry of the directory with the descriptor `fd`. Returns whether it is a directory to traverse."""
+        """Adds an entry of the directory with the descriptor `fd`. Returns whether this is a directory to traverse."""
         if rules.ignores(name, entry.is_directory):
             self.ignored_directories += entry.is_directory
             self.ignored_files += not entry.is_directory

@@ -82,7 +82,7 @@ class IgnoreRules:
         file_name: the name of the ignore files. The code directory and each of its folders can contain a file of this
             name. None if the code directory has no ignore file.
         patterns: pairs of a pattern and a bool. The pattern is relative to the code directory. The bool states whether
-            the pattern matches only directories. If several patterns match a path, the last of them decides.
+            the pattern matches only directories. If several patterns match a path, the last matching pattern decides.
     """
 
     file_name: str | None = None

@@ -126,8 +126,8 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
     """Returns the Secret for the run's ssh keys.
 
     The Secret contains placeholders instead of keys. The backend generates the keys when it submits the run. Kubeflow
-    Trainer creates a Secret with the same name and type (v2.3.0 pkg/runtime/framework/plugins/mpi/mpi.go). It lacks the
-    known_hosts file. Both Secrets are immutable.
+    Trainer creates a Secret with the same name and type (v2.3.0 pkg/runtime/framework/plugins/mpi/mpi.go), but without
+    the known_hosts file. Both Secrets are immutable.
     """
     return {
         "apiVersion": "v1",

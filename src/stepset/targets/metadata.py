@@ -18,7 +18,8 @@ JOB = f"{PREFIX}job"
 GROUP = f"{PREFIX}group"
 OWNER_HASH = f"{PREFIX}owner-hash"
 SUBMISSION = f"{PREFIX}submission"
-"""A label of the workload while the submission of the run is incomplete. stepset finds incomplete runs with it."""
+"""A label of the workload while the submission of the run is incomplete. stepset finds incomplete runs by this
+label."""
 SPEC_HASH = f"{PREFIX}spec-hash"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -37,7 +38,8 @@ MIN_NODES = f"{PREFIX}min-nodes"
 LOST_NODE_AFTER = f"{PREFIX}lost-node-after"
 PROGRAM = f"{PREFIX}program"
 SUBMITTED_BY = f"{PREFIX}submitted-by"
-"""The account that submitted the run. An account that may write workloads can write any name, so it is no proof."""
+"""The account that submitted the run. An account that may write workloads can write any name, so the name is no
+proof."""
 VERDICT = f"{PREFIX}verdict"
 TTL = f"{PREFIX}ttl"
 """The TTL of a run with a TrainJob: the number of seconds between the end of the run and the deletion of its objects.
@@ -50,7 +52,7 @@ TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 def labels(request: RenderRequest) -> dict[str, str]:
-    """Returns the labels of every object of a run. The labels of the job cannot replace those of stepset."""
+    """Returns the labels of every object of a run. The labels of the job cannot replace the labels of stepset."""
     made = {**request.job.labels, RUN: request.run, JOB: request.job.name}
     if request.owner:
         made[OWNER_HASH] = request.owner

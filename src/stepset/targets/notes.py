@@ -43,7 +43,7 @@ def _checkpoint_notes(job: TrainingJob) -> Iterator[str]:
 
 
 def container_notes(job: TrainingJob) -> Iterator[str]:
-    """Yields a note about the end of each container beside the training container, unless the job states its end."""
+    """Yields a note about the end of each container beside the training container that has no `restartPolicy`."""
     for place, row in beside_node(job.pod_template):
         if "restartPolicy" not in row:
             yield (

@@ -32,7 +32,7 @@ def priority_classes(workload: Mapping[str, Any]) -> list[str]:
 
 
 def _readable_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the same templates as `templates_of`, without those that are missing or invalid."""
+    """Returns the same templates as `templates_of`, without missing or invalid templates."""
     spec = part(workload, "spec")
     if text(workload, "kind") == "Pod":
         return [workload]

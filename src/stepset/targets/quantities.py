@@ -57,7 +57,7 @@ def pod_limits(spec: Mapping[str, Any]) -> Amounts:
 
 
 def _of_pod(resources: Mapping[str, Any], requested: Container[str]) -> Amounts:
-    """Returns the requests in the field `resources` of a pod. They replace the requests of the containers.
+    """Returns the requests in the field `resources` of a pod. These requests replace the requests of the containers.
 
     If the pod has a limit for a resource that no container requests, the limit is used as the request.
     Source: kubernetes v1.36 pkg/apis/core/v1/defaults.go (defaultPodRequests).

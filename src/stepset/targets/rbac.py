@@ -63,8 +63,8 @@ class Account:
     def label(self, namespace: str) -> dict[str, str]:
         """Returns the label of all RoleBindings of the account.
 
-        The value is the name of the account; for a service account, it is `NAMESPACE.NAME`. If the name is not allowed
-        as the value of a label, the value contains a hash of the name. The names of namespaces contain no dots.
+        The value is the name of the account; for a service account, the value is `NAMESPACE.NAME`. If the name is not
+        allowed as the value of a label, the value contains a hash of the name. The names of namespaces contain no dots.
 
         Args:
             namespace: the namespace of the runs.
@@ -130,8 +130,8 @@ def rbac(
             pods that watch the owners of runs.
         validate: whether the accounts may create pods and list ResourceQuotas. `stepset validate --server` creates pods
             in a dry run, and compares the requests of a run with the quotas.
-        priorities: whether the accounts may read PriorityClasses and WorkloadPriorityClasses. These belong to no
-            namespace, so the result contains a ClusterRole and ClusterRoleBindings.
+        priorities: whether the accounts may read PriorityClasses and WorkloadPriorityClasses. These classes belong to
+            no namespace, so the result contains a ClusterRole and ClusterRoleBindings.
         quotas: whether the accounts may read Kueue's ClusterQueues, which contain the quotas of the queues. Like
             `priorities`, this needs a ClusterRole and ClusterRoleBindings.
         namespace: the namespace of the runs.
@@ -322,7 +322,7 @@ def _service_account(meta: Mapping[str, Any], name: str = _NAME) -> dict[str, An
 
 
 FOR_DIAGNOSES = _rule(_KUEUE, "workloads", _FOLLOW)
-"""A rule in the result of `rules` that a submission does not need. Without it, diagnoses may lack details."""
+"""A rule in the result of `rules` that a submission does not need. Without this rule, diagnoses may lack details."""
 _PRIORITIES = (
     _rule("scheduling.k8s.io", "priorityclasses", ("get", "list")),
     _rule(_KUEUE, "workloadpriorityclasses", ("get", "list")),

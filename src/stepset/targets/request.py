@@ -38,7 +38,8 @@ class RenderRequest:
         namespace: the namespace of the objects. None if the manifests do not contain the namespace.
         owner: a hash that identifies the caller, such as a task of an Airflow DAG run or a node of a KFP run. The
             caller uses the hash to find the run again.
-        attempt: the number of gang restarts before this run. It is more than 0 if the run continues an earlier run.
+        attempt: the number of gang restarts before this run. The number is more than 0 if the run continues an earlier
+            run.
         owned_by: an ownerReference to an object. When this object is deleted, Kubernetes also deletes the run.
         installer: the source of the program that installs the requirements. "" if the job has no requirements.
     """

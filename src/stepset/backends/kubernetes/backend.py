@@ -61,7 +61,7 @@ class KubernetesBackend:
     Args:
         namespace: the namespace of the runs; default: the namespace of the connection.
         target, sources, timeouts, change_pod: the arguments of `ClusterRuns`.
-        interface: the interface of the caller. It determines the names of options in error messages.
+        interface: the interface of the caller, which determines the names of options in error messages.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class KubernetesHandle:
     def cancel(self, stop: Stop = delete, *, reason: str = "") -> None:
         """Deletes the run. A second call kills the run's pods. This method may be called from any thread.
 
-        `reason` is not used, because the object in which it could be stored is deleted.
+        `reason` is not used, because the object that could contain the reason is deleted.
 
         If the argument is the function `stop.suspend`, this method suspends the run and does not delete the run. Then
         `wait` returns when the pods have terminated.

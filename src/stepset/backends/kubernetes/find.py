@@ -131,7 +131,8 @@ def runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifes
 
 
 def newest(workloads: Sequence[Manifest]) -> Manifest:
-    """Returns the workload that was created last. If several were created in the same second, compares their names."""
+    """Returns the workload that was created last. Compares the names of workloads that were created in the same
+    second."""
     return max(workloads, key=_created)
 
 

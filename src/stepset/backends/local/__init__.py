@@ -37,7 +37,7 @@ class LocalBackend:
             default is a directory in the user's state directory.
         grace: the number of seconds between SIGTERM and SIGKILL when a rank is stopped. Default: as the job's field
             `termination_grace_period` determines.
-        interface: the interface of the caller. It determines the names of commands in error messages.
+        interface: the interface of the caller, which determines the names of commands in error messages.
     """
 
     def __init__(self, home: Path | None = None, grace: float | None = None, interface: Interface = "cli") -> None:

@@ -93,7 +93,7 @@ def this_host(plan: LaunchPlan, environ: Mapping[str, str], work_dir: Path) -> H
 def local_entries(
     plan: LaunchPlan, group: PodGroup, index: int, host: Host, *, address: str, rsh: Path, scratch: Path
 ) -> tuple[EnvEntry, ...]:
-    """Returns the variables that a pod needs because all nodes run here. The job's variables take precedence.
+    """Returns the variables that a pod needs because all nodes share a machine. The job's variables take precedence.
 
     Args:
         rsh: the path of the program that replaces ssh.

@@ -32,7 +32,8 @@ SETTLE = 1.0
 REPORT = 2.0
 """The number of seconds in which a failed pod must report its failure and exit. The agent waits for the same time."""
 MOST_RANKS = 10_000
-"""The maximum number of ranks of a run. Events of further ranks are ignored, as each rank adds a row to the state."""
+"""The maximum number of ranks of a run. Events of further ranks are ignored, because each rank adds a row to the
+state."""
 MARGIN = 2.0
 """An agent that has not exited this number of seconds after the grace period is killed."""
 
@@ -311,7 +312,7 @@ class Gang:
         return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
 
     def _replaces(self, pod: LocalPod) -> bool:
-        """Restarts a lost node if the other nodes of the elastic world can continue. Returns whether it was restarted.
+        """Restarts a lost node and returns True, if the other nodes of the elastic world can continue.
 
         Node 0 is never restarted, because the rendezvous runs on node 0.
         """

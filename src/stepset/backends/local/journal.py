@@ -26,7 +26,8 @@ _STATE_EVERY = 0.2
 _CHECK_EVERY = 2.0
 """The number of seconds between two searches for ranks that printed a traceback and did not exit."""
 _SHARE = 0.05
-"""The maximum fraction of the time that may be used to write the state. Only runs with very many ranks reach it."""
+"""The maximum fraction of the time that may be used to write the state. Only runs with very many ranks reach this
+limit."""
 
 
 class Journal:

@@ -256,8 +256,8 @@ def _check_size(plan: LaunchPlan) -> None:
 def _plan_here(job: TrainingJob) -> LaunchPlan:
     """Returns the plan of a job, with the planned number of processes per node.
 
-    With `auto` and `gpu`, torchrun would count the GPUs or the cores of this machine, and not those that the job
-    requests for a node.
+    With `auto` and `gpu`, torchrun would count the GPUs or the cores of this machine, instead of the GPUs or cores that
+    the job requests for a node.
     """
     plan = make_plan(job)
     counts = {text("auto"), text("gpu")}

@@ -103,7 +103,7 @@ class PodSpec:
     Args:
         name: the name `<group>-<index>`.
         source: the source (`LogLine.source`) of the lines that the agent itself prints.
-        node: the simulated node, such as `node 1`. It is empty for a pod without ranks.
+        node: the simulated node, such as `node 1`. Empty for a pod without ranks.
         directory: the pod's own directory.
         env, command: the complete environment and command line of the agent.
         config: the agent's configuration.

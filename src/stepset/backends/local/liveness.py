@@ -30,8 +30,8 @@ class SupervisorRecord:
 
     Args:
         process: the process of the supervisor, or None if the record contains no process.
-        pids_are_ours: whether the recorded pids are valid in this process. They are valid if the supervisor and this
-            process are in the same pid namespace and in the same boot of the machine.
+        pids_are_ours: whether the recorded pids are valid in this process. The pids are valid if the supervisor and
+            this process are in the same pid namespace and in the same boot of the machine.
     """
 
     process: ProcessId | None = None

@@ -21,7 +21,7 @@ class ProcessStat:
 
     Args:
         name: the file name of the program.
-        state: the state of the process. It is Z or X if the process has exited.
+        state: the state of the process. The state is Z or X if the process has exited.
         parent: the pid of the parent process.
         started: the start time, in clock ticks after the boot.
     """
@@ -54,8 +54,8 @@ class ProcessId:
 
     Args:
         pid: the pid of the process.
-        started: the start time, which distinguishes the process from later processes with the same pid. It is None if
-            the system does not report start times.
+        started: the start time, which distinguishes the process from later processes with the same pid. None if the
+            system does not report start times.
     """
 
     pid: int

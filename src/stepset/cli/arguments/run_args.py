@@ -34,7 +34,7 @@ NewestOrName = Annotated[
 
 
 def output_option(*known: str, text: str = "", show_default: bool = True) -> Any:
-    """Returns the option `--output` of a command that prints these formats. The shell completes their names.
+    """Returns the option `--output` of a command that prints these formats, with completion of the formats' names.
 
     Args:
         known: the names of the formats.

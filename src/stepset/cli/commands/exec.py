@@ -31,9 +31,9 @@ def exec_(
       stepset exec digits --rank 2 -- py-spy dump --pid 17
       stepset exec digits --backend kubernetes -- bash
 
-    The started command runs in the working directory of the rank. It gets the environment variables of the rank,
-    including secrets. It uses the standard streams of stepset. The exit code of stepset is the exit code of the started
-    command. On a cluster, your account needs the permission that stepset rbac --with exec grants.
+    The started command runs in the working directory of the rank, gets the environment variables of the rank, including
+    secrets, and uses the standard streams of stepset. The exit code of stepset is the exit code of the started command.
+    On a cluster, your account needs the permission that stepset rbac --with exec grants.
     """
     command = words_after_dashes(ctx)
     if not command:

@@ -86,8 +86,8 @@ def logs(
       stepset logs digits --tail 20 --since 10m --timestamps
       stepset logs digits --ranks 0 --raw > rank-0.log
 
-    With --follow, the command prints the outcome of the run to stderr. It exits with code 0 even if the run failed. The
-    exit code of stepset wait is that of the run.
+    With --follow, the command prints the outcome of the run to stderr. The command exits with code 0 even if the run
+    failed. The exit code of stepset wait is the exit code of the run.
     """
     from stepset.backends.base import LogSelection
     from stepset.cli.output.formats import time_before_now
@@ -189,9 +189,9 @@ def diagnose(name: NewestOrName = None, output: Output = "text", *, backend_args
     Example:
       stepset diagnose digits
 
-    The command shows which rank failed first. It also shows the last lines of this rank, and the exit code or signal
-    with which the rank ended. The exit codes of the command are those of `stepset run`. While the run is not over, the
-    exit code is 0.
+    The command shows which rank failed first, the last lines of this rank, and the exit code or signal with which the
+    rank ended. The exit codes of the command are the exit codes of `stepset run`. While the run is not over, the exit
+    code is 0.
     """
     from stepset.cli.output.formats import check_format
 
@@ -207,8 +207,8 @@ def _show_missing_logs(
 ) -> None:
     """Prints a note to stderr about logs that no longer exist, or about a run on a cluster that has no logs yet.
 
-    `printed` is whether lines of the run have already been printed. Then its status is not requested. Prints nothing
-    if the cluster refuses a request, or if the run was deleted in the meantime. The note is optional.
+    If `printed` is True, lines of the run have already been printed, and the status of the run is not requested. Prints
+    nothing if the cluster refuses a request, or if the run was deleted in the meantime. The note is optional.
     """
     from stepset.cli.output.terminal import print_message
     from stepset.errors import StepsetError

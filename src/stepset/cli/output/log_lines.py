@@ -52,7 +52,8 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
 
 
 def print_selected(backend: Backend, name: str, selection: LogSelection, *, raw: bool, timestamps: bool) -> bool:
-    """Writes the lines that `selection` selects to stdout, in the format of `print_logs`. Returns whether it found any.
+    """Writes the lines that `selection` selects to stdout, in the format of `print_logs`. Returns whether there are
+    any.
 
     If `timestamps` is true, each line begins with the time of the line.
     """

@@ -22,8 +22,8 @@ _SHORTEST_PROGRAM = 8
 _MIDDLE_FROM = 16
 """If the column PROGRAM has at least this width in cells, a shortened program includes the end of the program."""
 _REASONS = (20, 12)
-"""Two maximum widths of the column REASON in cells. If the table is too wide with the first, the second is used. If
-room is left, the column is wider."""
+"""Two maximum widths of the column REASON in cells. If the table is too wide with the first width, the second width is
+used. If room is left, the column is wider."""
 _IF_ANY = ("TASK", "SUBMITTED BY", "TROUBLE")
 """The columns that are omitted if they have no text."""
 _LEFT_OUT_FIRST = ("PROGRAM", "PROGRESS", "DURATION", "SIZE", "RANKS", "REASON")

@@ -47,8 +47,8 @@ class Table:
         header: whether the first row contains the headings.
         cut_last: whether the cells of the last column are shortened if the terminal is too narrow. If `cut_last` is
             false, the cells of the last column are folded.
-        left_out: the columns that may be omitted if `cut_last` is true. They are omitted one by one until the last
-            column is wide enough.
+        left_out: the columns that may be omitted if `cut_last` is true. These columns are omitted one by one until the
+            last column is wide enough.
     """
 
     rows: Sequence[Sequence[str]]

@@ -1,6 +1,6 @@
 """Renders the headless Service that gives pods their DNS names.
 
-Only some targets need this module. For the others, a controller creates the Service.
+Only some targets need this module. For the other targets, a controller creates the Service.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The target is for platforms that accept no other workloads. Such a platform sets
 POD_NUMS, POD_PORT and POD_NAMESPACE. From these variables, each pod derives its rank and the address of node 0.
 
 A StatefulSet always restarts the containers of its pods. Therefore a container starts once more after its command has
-succeeded, or after its command has failed and no restart is left. In this last start, the container does not run the
-command. It only waits, and the pod becomes Ready. The pod does not become Ready before this last start of the
+succeeded, or after its command has failed and no restart is left. After this last start, the container only waits and
+does not run the command, and the pod becomes Ready. The pod does not become Ready before this last start of the
 container. The last termination state of the container contains the result of the command (docs/targets.md).
 """
 
@@ -91,7 +91,7 @@ def _platform_env(request: RenderRequest) -> list[dict[str, Any]]:
 
 
 def _plan_values(group: PodGroup) -> dict[str, Text]:
-    """Returns a mapping from names to values. It contains only variables that have a `Text` value in the manifest."""
+    """Returns a mapping from names to values, only for variables that have a `Text` value in the manifest."""
     found: dict[str, Text] = {}
     for entry in group.env:
         value = entry.pod_value if isinstance(entry.value, Text) and entry.value.needs_agent else entry.value
@@ -142,7 +142,8 @@ def _entrypoint(request: RenderRequest, container: dict[str, Any], names: PodNam
 def _command(request: RenderRequest, container: Mapping[str, Any], group: PodGroup, names: PodNames) -> list[Text]:
     """Returns the command and the arguments of the container. The placeholders of the plan are not replaced.
 
-    If the job's `pod_template` replaces the command or the arguments, the result contains those of `pod_template`.
+    If the job's `pod_template` replaces the command or the arguments, the result contains the command or the arguments
+    of `pod_template`.
     """
     in_manifest = InManifest(names)
     words: list[Text] = []

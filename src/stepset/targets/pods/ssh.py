@@ -119,9 +119,9 @@ def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
     """Returns the line of the server configuration that sets MASTER_ADDR and MASTER_PORT in ssh sessions.
 
     The line is necessary because an ssh session does not have the variables of the container. sshd does not replace
-    references such as `$(NAME)`, so the line contains the final values. It does not contain a variable whose value is
-    unknown before the pod of the launcher exists. If a value contains characters that the configuration does not allow,
-    the result is empty.
+    references such as `$(NAME)`, so the line contains the final values. The line does not contain a variable whose
+    value is unknown before the pod of the launcher exists. If a value contains characters that the configuration does
+    not allow, the result is empty.
     """
     launcher = request.plan.group(request.plan.success.group)
     container = {"name": CONTAINER, "env": container_env(launcher.env, names, _ANY_FIELD, _ANY_FIELD)}

@@ -153,7 +153,7 @@ def _container(
 
 
 def _ssh_users(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
-    """Returns the `fsGroup` of pods that mount ssh keys. Without it, only root could read the keys.
+    """Returns the `fsGroup` of pods that mount ssh keys. Without this group, only root could read the keys.
 
     The kubelet makes all files of the volume readable by this group, so pods in which root uses the keys have no group.
 

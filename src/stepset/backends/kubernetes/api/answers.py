@@ -41,13 +41,14 @@ class Answer:
 
     @property
     def media_type(self) -> str:
-        """The content type without parameters; "" if the response does not state it."""
+        """The content type without parameters; "" if the response states no content type."""
         return one_line(self.headers.get("Content-Type", "").partition(";")[0].lower(), _LIMIT)
 
     def describe(self, data: bytes | bytearray | None = None, body: Mapping[str, Any] | None = None) -> str:
         """Returns the status, and the type of the body.
 
-        `data` is the body; None if the body is not read. `body` is the JSON object in `data`, if `data` is one.
+        `data` is the body; None if the body is not read. `body` is the JSON object in `data`; None if `data` is not a
+        JSON object.
         """
         parts = [self.media_type] if self.media_type else []
         if location := self.headers.get("Location"):
@@ -86,7 +87,7 @@ def _is_object(answer: Answer, body: Mapping[str, Any]) -> bool:
 
 
 def _is_collection(path: str) -> bool:
-    """Returns whether the path of an API request is that of a collection, not of an object.
+    """Returns whether the path of an API request is the path of a collection, not of an object.
 
     >>> _is_collection("/api/v1/namespaces/ns/pods"), _is_collection("/api/v1/namespaces/ns/pods/name")
     (True, False)

@@ -85,7 +85,7 @@ class _Session:
         """Closes all connections, and waits at most one second until they are closed.
 
         Before asyncio closes a TLS connection, asyncio waits up to 30 s for the server (asyncio/sslproto.py,
-        `_do_shutdown`). The event loop may stop earlier. Therefore this method shuts down the sockets. This closes the
+        `_do_shutdown`). The event loop may stop earlier. Therefore this method shuts down the sockets, which closes the
         connections at once.
         """
         with anyio.CancelScope(shield=True):
@@ -174,7 +174,7 @@ class Client:
     ) -> Reply:
         """Sends a request and returns the reply.
 
-        `decode` parses the body of the response. It raises ValueError if the body is not a JSON object.
+        `decode` parses the body of the response, and raises ValueError if the body is not a JSON object.
 
         Raises:
             UnreachableError: the server cannot be reached, does not reply within `timeout` seconds, or replies with the

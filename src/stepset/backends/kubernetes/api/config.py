@@ -117,7 +117,7 @@ def load_config(
         kubeconfig: the path of a kubeconfig. Default: the files in the variable KUBECONFIG. If KUBECONFIG is not set,
             the file ~/.kube/config is read. If ~/.kube/config does not exist, the service account of the pod is used.
         context: the name of a context in the kubeconfig; default: the current context.
-        interface: the interface of the caller. It determines the names of options in error messages.
+        interface: the interface of the caller, which determines the names of options in error messages.
     """
     try:
         from kubernetes import client

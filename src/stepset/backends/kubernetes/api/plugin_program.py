@@ -1,6 +1,6 @@
 """Runs a credential plugin with limits: `plugin_program.py SECONDS COMMAND [ARGUMENT...]`.
 
-This file is a program that needs only the standard library. A process of its own can end at the deadline although a
+This file is a program that needs only the standard library. A separate process can end at the deadline, even if a
 descendant of the plugin keeps the plugin's pipes open.
 """
 

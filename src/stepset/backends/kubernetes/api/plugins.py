@@ -18,7 +18,7 @@ from typing import Any
 DEADLINE = 60.0
 """The number of seconds in which a plugin must end."""
 _INTERACTIVE_DEADLINE = 600.0
-"""The number of seconds in which a plugin must end that may ask the user to log in."""
+"""The number of seconds in which a plugin must end if the plugin may ask the user to log in."""
 _PROGRAM = Path(__file__).with_name("plugin_program.py")
 
 

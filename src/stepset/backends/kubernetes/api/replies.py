@@ -33,7 +33,7 @@ class Reply:
         body: the object, or a Status with the reason of a refusal. If the response is not a JSON object, `body` is
             empty.
         warnings: the texts of the Warning headers.
-        date: the server's time in seconds since the epoch; None if the response does not state it.
+        date: the server's time in seconds since the epoch; None if the response states no time.
     """
 
     status: int
@@ -90,7 +90,7 @@ def read_reply(
         answer: the request, the status and the headers.
         data: the body of the response.
         warnings: the Warning headers.
-        decode: parses `data`. It raises ValueError if `data` is not a JSON object.
+        decode: parses `data`, and raises ValueError if `data` is not a JSON object.
         date: the Date header.
 
     Raises:
@@ -106,7 +106,7 @@ def read_reply(
 
 
 def parse_reply(answer: Answer, data: bytes | bytearray) -> Reply:
-    """Converts a response, or a message of a stream, to a `Reply`, also if the sender is not an API server.
+    """Converts a response, or a message of a stream, to a `Reply`, even if the sender is not an API server.
 
     Raises the errors of `read_reply`, except the error about a response that does not come from an API server.
     """

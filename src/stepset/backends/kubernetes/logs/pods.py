@@ -28,7 +28,8 @@ class LogPod:
         over: whether the container has terminated and will not be restarted.
         deleted: whether the pod was deleted.
         alive: whether the container was running in the pod's last known state.
-        ended: when the container terminated, in seconds since the epoch by the node's clock. None if it is unknown.
+        ended: when the container terminated, in seconds since the epoch by the node's clock. None if this time is
+            unknown.
     """
 
     uid: str

@@ -2,14 +2,14 @@
 
 The check has four parts:
 
-1. It reviews each permission in the minimal Role. A missing permission to read Kueue's Workloads is only a note,
-   because a submission does not need it.
-2. It sends every object of the run, and one pod of each group, as a dry run. In a dry run, the server sets default
-   values, validates the object and runs admission checks. The server does not store the object
+1. The check reviews each permission in the minimal Role. A missing permission to read Kueue's Workloads is only a note,
+   because a submission does not need this permission.
+2. The check sends every object of the run, and one pod of each group, as a dry run. In a dry run, the server sets
+   default values, validates the object and runs admission checks. The server does not store the object
    (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run).
-3. If the run uses Kueue, it reads the run's LocalQueue, ClusterQueue and WorkloadPriorityClass. If the account cannot
-   create pods, it also reads the PriorityClass of the pods.
-4. It compares the total requests of all pods with the ResourceQuotas of the namespace, and with the quota of the
+3. If the run uses Kueue, the check reads the run's LocalQueue, ClusterQueue and WorkloadPriorityClass. If the account
+   cannot create pods, the check also reads the PriorityClass of the pods.
+4. The check compares the total requests of all pods with the ResourceQuotas of the namespace, and with the quota of the
    ClusterQueue.
 """
 

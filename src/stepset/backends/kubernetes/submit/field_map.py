@@ -61,7 +61,7 @@ class FieldMapper:
     Args:
         job: the job of the run.
         plan: the launch plan of the job.
-        interface: the interface of the caller. It determines the names of options in error messages.
+        interface: the interface of the caller, which determines the names of options in error messages.
     """
 
     job: TrainingJob

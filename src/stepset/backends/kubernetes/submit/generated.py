@@ -1,6 +1,6 @@
 """Replaces placeholders in rendered objects by values that are generated for each run.
 
-If a command only prints the rendered objects, it prints the placeholders.
+A command that only prints the rendered objects prints the placeholders.
 """
 
 from __future__ import annotations

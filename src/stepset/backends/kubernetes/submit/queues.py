@@ -46,7 +46,7 @@ async def check_queue(client: Client, namespace: str, labels: Mapping[str, str],
     """Checks the queue and the priority class in the labels of a workload.
 
     `grant` contains the permissions that the account needs for the run. The messages contain the command that grants
-    them.
+    these permissions.
 
     Raises InfrastructureError if the server cannot be reached.
     """

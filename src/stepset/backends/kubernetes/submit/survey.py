@@ -25,7 +25,7 @@ class Survey:
 
     Args:
         version: the version of the API server, such as v1.36.0.
-        account: the name of the account; "" if the server does not report it.
+        account: the name of the account; "" if the server reports no name.
         no_namespace: a message if the namespace does not exist or is being deleted; otherwise "".
         namespace: the namespace for which the permissions were checked.
         target: the kind of workload for which the permissions were checked.

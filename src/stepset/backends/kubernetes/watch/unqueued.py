@@ -38,7 +38,7 @@ from stepset.watch.cluster.workload import Workload
 _log = logging.getLogger(__name__)
 
 AFTER = 60.0
-"""The number of seconds for which a suspended run may have no Workload. Kueue needs less."""
+"""The number of seconds for which a suspended run may have no Workload. Kueue needs less time."""
 INTERVAL = 20.0
 """Seconds between two checks of the same run."""
 REFUSED_INTERVAL = 120.0

@@ -91,9 +91,9 @@ class Recorder:
     def last_line(self, source: str) -> tuple[str, float | None]:
         """Returns the last line of a source, and the time of its last output in seconds since the epoch.
 
-        Progress reports and the states of incomplete lines are output, but not lines. The line is "" if there is no
-        line. The time is None if there is no output. Secrets in the line are redacted. The line is truncated if it is
-        long.
+        Progress reports and the states of incomplete lines count as output, but not as lines. The line is "" if there
+        is no line. The time is None if there is no output. Secrets in the line are redacted. The line is truncated if
+        it is long.
         """
         lines = self._tails.get(source)
         return self._redacted.shown(source, lines[-1]) if lines else "", self._printed.get(source)

@@ -1,7 +1,7 @@
 """Records when the parts of a run's merged log were written, and where the attempts of the run begin in the log.
 
 `log.times` and `log.attempts` consist of records of 16 bytes. A record contains a position in `log`, and a time in
-seconds since the epoch. The time of a line is that of the last record at or before the position of the line.
+seconds since the epoch. The time of a line is the time of the last record at or before the position of the line.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def attempt_range(run: RunDir, back: int) -> tuple[int, int] | None:
     """Returns the start and the end of an earlier attempt in the log, or None if this attempt does not exist.
 
     Args:
-        back: which earlier attempt is meant. 1 is the previous attempt, and 2 is the attempt before the previous one.
+        back: selects the earlier attempt. 1 is the previous attempt, and 2 is the attempt before the previous attempt.
     """
     try:
         size = run.log.stat().st_size

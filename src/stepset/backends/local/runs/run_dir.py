@@ -168,7 +168,7 @@ class RunDir:
         return self._with_resume_details(status)
 
     def _points(self) -> tuple[ProgressPoint, ...]:
-        """Returns the recorded progress reports. If they cannot be read, returns an empty tuple."""
+        """Returns the recorded progress reports. If the reports cannot be read, returns an empty tuple."""
         from msgspec import ValidationError, convert
 
         try:

@@ -175,7 +175,7 @@ class RunStore:
         return [status for _, status in found]
 
     def _named(self, name: str) -> RunDir:
-        """Returns the run with exactly this name. Raises RunNotFoundError if there is none."""
+        """Returns the run with exactly this name. Raises RunNotFoundError if no run has this name."""
         run = self.find(name)
         if run.name != name:
             raise not_a_run(name, run.name)
