@@ -22,9 +22,9 @@ ENCODED_ARGUMENTS = "stepset_encoded_inputs"
 """Name of the input with encoded values of a component that `distribute` returned."""
 
 VALUE = "$value"
-"""The form of a run-time value. The content is the name of the input of the task that has this value."""
+"""The form of a run-time value. The content is the name of the task's input that contains this value."""
 FLOAT = "$float"
-"""The form of a run-time value of KFP's type Double. The content is the name of the input that has this value."""
+"""The form of a run-time value of KFP's type Double. The content is the name of the input that contains this value."""
 TEXT = "$text"
 """The form of a string that consists of several parts. The content is the list of the parts."""
 JSON = "$json"
@@ -36,7 +36,7 @@ ITEMS = "$items"
 TEXTS = "$texts"
 """The form of a list or mapping that is known only at run time.
 
-The content is the name of the input that has this value. The items of the list, or the values of the mapping, are
+The content is the name of the input that contains this value. The items of the list, or the values of the mapping, are
 converted to strings."""
 FORMS = frozenset((VALUE, FLOAT, TEXT, JSON, SOURCE, ITEMS, TEXTS))
 

@@ -1,4 +1,4 @@
-"""Packs code for a pipeline, and unpacks it in the step.
+"""Packs code for a pipeline, and unpacks the code in the step.
 
 A script is packed in a tar.gz archive. An archive is converted to a string that can be an input of a task.
 """

@@ -82,8 +82,8 @@ def _env(
 ) -> tuple[dict[str, Any], list[Mapping[str, Any]], tuple[str, ...]]:
     """Splits the environment variables of a task into groups. Returns a tuple of three elements.
 
-    The first element is a value for the job's field `env`. It contains the variables that this field supports. The
-    second element is a list of the variables that only a pod template supports. The third element contains notes about
+    The first element is a value for the job's field `env`, with the variables that this field supports. The second
+    element is a list of the variables that only a pod template supports. The third element contains notes about
     variables that were omitted.
     """
     given: dict[str, Any] = {}

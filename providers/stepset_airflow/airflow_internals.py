@@ -113,7 +113,7 @@ def parsed_file() -> Path | None:
 
 
 def current_task_group(dag: DAG) -> TaskGroup | None:
-    """Returns the task group of the enclosing `with` statement, or the DAG's root group if there is none.
+    """Returns the task group of the enclosing `with` statement, or the DAG's root group outside of such a statement.
 
     The interface is TaskGroupContext in definitions/_internal/contextmanager.py of the task SDK.
     """
@@ -137,8 +137,8 @@ def checked_partial(
 
     `expand` calls `check` once, with the mapped arguments and a list that contains a mapping for each known value.
     `expand_kwargs` calls `check(element, [element])` for each element that is a mapping. For other elements, and if
-    another task returns the elements, it calls `check(None, [])`. The interface is OperatorPartial in the task SDK's
-    definitions/mappedoperator.py. `_expand_called` suppresses a warning about a missing `expand`.
+    another task returns the elements, `expand_kwargs` calls `check(None, [])`. The interface is OperatorPartial in the
+    task SDK's definitions/mappedoperator.py. `_expand_called` suppresses a warning about a missing `expand`.
     """
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
@@ -177,7 +177,7 @@ def checked_decorator(decorator: TaskDecorator, check: Callable[[Mapping[str, An
 
 
 def has_regions() -> bool:
-    """Returns whether this version of Airflow stores regions. Airflow 3.4 does (models/taskinstance.py)."""
+    """Returns whether this version of Airflow stores regions. Airflow 3.4 stores regions (models/taskinstance.py)."""
     from airflow.models.taskinstance import TaskInstance
 
     return hasattr(TaskInstance, "region_id")
@@ -203,7 +203,7 @@ class Region:
 
 
 def region_of(ti: Any) -> Region | None:
-    """Returns the region of a task instance, or None if it has none. In Airflow 3.3 no task instance has a region.
+    """Returns the region of a task instance, or None without a region. In Airflow 3.3 no task instance has a region.
 
     If a task instance has no region, its attribute `region_id` is the UUID 0 or None (TaskInstance in
     api/datamodels/_generated.py and RuntimeTaskInstance in execution_time/task_runner.py of the task SDK).
@@ -266,9 +266,9 @@ def task_states(ti: RuntimeTaskInstanceProtocol, map_index: int) -> Mapping[str,
     """Returns the state of a task instance as a mapping: run id -> task id -> state.
 
     If the task instance does not exist, the mapping is empty. If the task is in a loop, the mapping contains the state
-    of the latest iteration. The function blocks until Airflow answers, and raises the errors of the request.
-    The interface is RuntimeTaskInstance.get_task_states in execution_time/task_runner.py of the task SDK. Airflow's
-    sensors call this method, but it is not documented.
+    of the latest iteration. The function blocks until Airflow answers, and raises the errors of the request. The
+    interface is RuntimeTaskInstance.get_task_states in execution_time/task_runner.py of the task SDK. Airflow's sensors
+    call this method, but the method is not documented.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -384,7 +384,7 @@ def set_connection_extras(hook: KubernetesHook, extras: Mapping[str, Any]) -> No
 
 
 def openlineage_dataset(entity: Any) -> Dataset | None:
-    """Converts an inlet or outlet to an OpenLineage dataset. Returns None if Airflow cannot convert it.
+    """Converts an inlet or outlet to an OpenLineage dataset. Returns None if Airflow cannot convert the object.
 
     The interface is ExtractorManager in extractors/manager.py of the OpenLineage provider.
     """

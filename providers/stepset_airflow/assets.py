@@ -89,7 +89,7 @@ def resume_warm(context: Context) -> dict[str, str]:
 
 
 def warm_start_note(environment: Mapping[str, str], asset: Asset | None) -> str:
-    """Returns the line of the task log about the checkpoint of a warm start. It is empty if there is no checkpoint."""
+    """Returns the line of the task log about the checkpoint of a warm start. Empty if there is no checkpoint."""
     if asset is None or WARM_START not in environment:
         return ""
     return f"warm start from checkpoint {environment[WARM_START]} of asset {asset.name}"

@@ -15,8 +15,8 @@ class TrainingTaskError(AirflowException):
 
     Args:
         text: the diagnosis of the failure.
-        kind: the kind of the failure, a value of `stepset.FailureKind`. The default is `Lost`. It means that the reason
-            of the failure is unknown.
+        kind: the kind of the failure, a value of `stepset.FailureKind`. The default is `Lost`, which means that the
+            reason of the failure is unknown.
         exit_code: the exit code of the rank that failed first. None if this rank has no exit code.
     """
 

@@ -122,14 +122,14 @@ def _digest(ti: TaskInstance, *more: str) -> str:
 
 
 def epoch(ti: TaskInstance, retries: int) -> int:
-    """Returns the try number at which a task instance was last cleared. Returns 0 if it was never cleared."""
+    """Returns the try number at which a task instance was last cleared. Returns 0 if the task was never cleared."""
     return try_cleared_at(ti.max_tries, retries)
 
 
 def free_name(name: str, backend: Backend) -> str:
     """Returns `name`, or `name` with a number if a completed run is already called `name`.
 
-    This happens if a user deleted the DAG run, and Airflow created the DAG run again.
+    A completed run has the name if a user deleted the DAG run, and Airflow created the DAG run again.
 
     Raises InfrastructureError if an active run already has the name.
     """

@@ -1,4 +1,4 @@
-"""Messages about a run name that no run has. The sensor and its trigger write them to the task log."""
+"""Messages about a run name that no run has. The sensor and its trigger write these messages to the task log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMES = (
 
 
 def name_problem(name: object) -> str | None:
-    """Returns why no run can have this name, or None if a run can have it."""
+    """Returns why no run can have this name, or None if a run can have this name."""
     from stepset.spec.names import check_dns_1035
 
     if name is None:

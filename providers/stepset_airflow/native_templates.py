@@ -77,7 +77,7 @@ class NativeTemplates(BaseOperator):
 
 @dataclass(frozen=True, eq=False)
 class _Template:
-    """A template in a field. Airflow calls `resolve` to render it, as for the result of another task.
+    """A template in a field. Airflow calls `resolve` to render the template, as for the result of another task.
 
     Args:
         text: the template.
@@ -107,7 +107,7 @@ class _Template:
 
 
 def _literal(text: str) -> Any:
-    """Returns the list or the mapping that a text is the literal of. Returns other texts unchanged.
+    """Converts a text that is the literal of a list or a mapping to the list or mapping. Returns other texts unchanged.
 
     >>> _literal("['--epochs', '3']"), _literal("1.10")
     (['--epochs', '3'], '1.10')

@@ -238,7 +238,7 @@ def _pipeline_config() -> PipelineConfig | None:
 
 
 def _may_use_workspace(value: Any) -> bool:
-    """Returns whether an input refers to the workspace, or may refer to it at run time.
+    """Returns whether an input refers to the workspace, or may refer to the workspace at run time.
 
     KFP's driver also mounts the workspace if a string from another task is a path in the workspace, or if an importer
     has downloaded an artifact to the workspace (needsWorkspaceMount in backend/src/v2/driver/driver.go).

@@ -46,7 +46,7 @@ def captured_notes(source: str) -> Iterator[str]:
     """Yields a note if the function of a component uses names that its ranks do not have.
 
     Args:
-        source: the source that KFP runs. It is the last argument of the component's command. The source begins with
+        source: the source that KFP runs, which is the last argument of the component's command. The source begins with
             `from kfp.dsl import *` and `from typing import *`.
     """
     from kfp import dsl

@@ -313,7 +313,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _has_order(env: Any) -> bool:
-    """Returns whether `env` is a mapping whose order matters, because a variable can refer to those before it.
+    """Returns whether `env` is a mapping whose order matters, because a variable can refer to earlier variables.
 
     KFP passes a mapping as a protobuf Struct, which has no order.
     """

@@ -70,7 +70,7 @@ _FIELD = re.compile(r"[a-z_]+(?=[.:])")
 
 
 def check_job(arguments: Mapping[str, Any], *, on_cluster: bool) -> None:
-    """Raises BadInputError if the constant inputs of a task are invalid, whatever values the other inputs have.
+    """Raises BadInputError if the constant inputs of a task are invalid for all values of the other inputs.
 
     Args:
         arguments: the inputs of the component.

@@ -24,8 +24,8 @@ def put_object(bucket: str, key: str, content: bytes, environ: Mapping[str, str]
     """Writes an object to a bucket.
 
     The function reads the environment variables of the AWS SDKs from `environ`: AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and AWS_REGION or AWS_DEFAULT_REGION. If the store is not Amazon's,
-    AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL must contain its URL.
+    AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, and AWS_REGION or AWS_DEFAULT_REGION. For a store of another provider,
+    AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL must contain the URL of the store.
 
     Raises:
         BadInputError: there are no credentials.

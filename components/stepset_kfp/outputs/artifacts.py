@@ -94,7 +94,7 @@ def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, wor
         model: the output artifact of the step.
         status: the status of the run.
         settings: how the step stores the model.
-        work_dir: the working directory of the ranks of a local run. If it is None, or if the run was on a cluster, the
+        work_dir: the working directory of the ranks of a local run. If None, or if the run was on a cluster, the
             function does not copy a model with a relative path.
     """
     model.metadata.update(
@@ -128,7 +128,8 @@ def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, wor
 
 
 def _copy_model(model: Artifact, status: RunStatus, settings: ModelSettings, named: str, work_dir: Path | None) -> str:
-    """Copies the model at the path `named` to the artifact. Returns "" or why the model was not copied."""
+    """Copies the model at the path `named` to the artifact. Returns why the model was not copied, or "" after a
+    copy."""
     path = Path(work_dir or "", named)
     if not named.startswith("/") and (status.backend != "local" or work_dir is None or not _exists(path)):
         return f"{named} is {_RELATIVE}"
@@ -207,9 +208,10 @@ def _write_placeholder(model: Artifact, status: RunStatus, settings: ModelSettin
 def write_metrics(metrics: MetricsArtifact, status: RunStatus) -> list[str]:
     """Writes the metrics of a run, and returns the names of the metrics that were omitted.
 
-    The metrics are the numbers in the last progress line and the numbers in the result. If a name occurs in both, the
-    number in the result is used. A metric is omitted if the number is not finite, because KFP's JSON cannot represent
-    the number. A metric is also omitted if the name has more than 255 bytes. KFP would reject both kinds of metrics.
+    The metrics are the numbers in the last progress line and the numbers in the result. If the progress line and the
+    result contain the same name, the number in the result is used. A metric is omitted if the number is not finite,
+    because KFP's JSON cannot represent the number. A metric is also omitted if the name has more than 255 bytes. KFP
+    would reject such metrics.
     """
     found: dict[str, Any] = dict(status.progress.metrics) if status.progress else {}
     if isinstance(status.result, Mapping):
@@ -275,9 +277,9 @@ def write_text(path: str, text: str) -> None:
 def _roots(status: RunStatus, settings: ModelSettings) -> list[Path]:
     """Returns the directories from which a model may be copied.
 
-    For a local run, the function returns `/`, because the model may be in any directory. For a run on a cluster, it
-    returns the directories that the job declares. If checkpoint_dir is inside a mounted directory, checkpoint_dir is
-    omitted, because the training code can replace checkpoint_dir with a link.
+    For a local run, the function returns `/`, because the model may be in any directory. For a run on a cluster, the
+    function returns the directories that the job declares. If checkpoint_dir is inside a mounted directory,
+    checkpoint_dir is omitted, because the training code can replace checkpoint_dir with a link.
     """
     if status.backend == "local":
         return [Path("/")]

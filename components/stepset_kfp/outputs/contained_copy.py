@@ -6,7 +6,7 @@ Therefore only regular files below given directories are copied.
 Training code that is still running may replace files and directories at any time. Therefore this module first opens a
 file, and then checks the opened file. A check of the path would be unsafe.
 
-The file is first opened with O_PATH. This has no effect on a device or a pipe. The content is opened only if the check
+The file is first opened with O_PATH, which has no effect on a device or a pipe. The content is opened only if the check
 has shown that the file is a regular file. Hard links are copied like other files, because a hard link cannot lead to
 another file system.
 """
@@ -118,7 +118,7 @@ def open_contained(path: Path, roots: Sequence[Path]) -> Iterator[BinaryIO]:
 def _opened(path: Path | str, directory: int | None, roots: Sequence[Path]) -> Iterator[tuple[int, os.stat_result]]:
     """Opens a file or directory below one of the roots, and yields its file descriptor and status.
 
-    The descriptor is opened with O_PATH. It cannot be used to read the content.
+    The descriptor is opened with O_PATH, and cannot be used to read the content.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)

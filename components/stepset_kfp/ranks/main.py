@@ -27,7 +27,8 @@ from typing import Any, TextIO
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "STEPSET_NODE_RANK")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _POLL_SECONDS = 1.0
-"""The number of seconds between two checks whether the command has finished. They are needed if SIGCHLD is blocked."""
+"""The number of seconds between two checks whether the command has finished. The checks are needed if SIGCHLD is
+blocked."""
 _REST_OF_COMMAND = '"$0" "$@"'
 
 
@@ -89,7 +90,7 @@ def open_lock(path: Path) -> TextIO:
 
 
 def run(command: list[str]) -> int:
-    """Runs a command, forwards signals to it, and returns its exit code.
+    """Runs a command, forwards signals to the command, and returns its exit code.
 
     If a signal terminates the command, returns 128 plus the number of the signal.
     """

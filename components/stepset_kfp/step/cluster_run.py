@@ -62,7 +62,7 @@ class LastRequest:
         namespace: the namespace of the run.
         target: the kind of the workload.
         owner: the hash that identifies the step.
-        findable: whether a retry can find the run. If not, the run is deleted.
+        findable: whether a retry can find the run. If no retry can find the run, the run is deleted.
         how: the input `on_interrupt`: suspend, delete or leave. With `suspend`, the run is deleted if the run would not
             stay suspended.
     """
@@ -77,7 +77,7 @@ class LastRequest:
     def __call__(self, workload: Manifest | None) -> str:
         """Suspends or deletes the run, or leaves it running. Returns a message for the log.
 
-        `workload` is the workload of the run, or None if the step does not yet have it.
+        `workload` is the workload of the run, or None if the step does not know the workload yet.
         """
         if self.how == "leave":
             return "the run continues" if workload is None else f"run {workload['metadata']['name']} continues"

@@ -75,7 +75,7 @@ def check_insertions(executor_input: Mapping[str, Any]) -> None:
 def _before_replacement() -> str | None:
     """Returns the argument `--executor_input` of the outermost ancestor that has this argument: the launcher.
 
-    Without a launcher (KFP's local runner), this is the argument of the step. Returns None if there is no argument.
+    Without a launcher (KFP's local runner), this is the argument of the step. Returns None without this argument.
     """
     found, pid, words = None, os.getppid(), list(sys.argv)
     while True:

@@ -45,7 +45,7 @@ class Interrupt:
     `act` and then exits.
 
     Args:
-        connection: a connection that is kept open. Only `act` may use it.
+        connection: a connection that is kept open. Only `act` may use the connection.
         act: a function that suspends or deletes the run and returns a message for the log. Its argument is the workload
             of the run, or None if the run does not exist yet.
         budget: the maximum number of seconds to wait for `act`.

@@ -19,7 +19,7 @@ def preflight(connection: Connection, namespace: str, grant: Grant) -> None:
     """Raises InfrastructureError if the account lacks a permission that a run needs.
 
     The message has a line for each resource with missing verbs, or one line if all permissions are missing. A
-    permission that only diagnoses need may be missing. The run reports it in a note.
+    permission that only diagnoses need may be missing. The run reports such a permission in a note.
     """
     client = connection.client
     missing = connection.call(missing_of, client, required_by(grant), namespace)

@@ -31,8 +31,8 @@ _POLL_SECONDS = 0.5
 def reattach(connection: Connection, creator: RunCreator) -> tuple[Manifest, tuple[str, ...]]:
     """Finds, resumes or creates the run of a step. Returns the workload of the run, and notes for the log.
 
-    The function reads the job only if it creates a run, or completes the creation of a run. It reads the job before it
-    deletes an earlier run.
+    The function reads the job only if it creates a run, or completes the creation of a run. The function reads the job
+    before it deletes an earlier run.
 
     Raises the errors of `RunCreator.make`. Raises InfrastructureError if an earlier run is not deleted in time.
     """
@@ -66,7 +66,7 @@ def reattach(connection: Connection, creator: RunCreator) -> tuple[Manifest, tup
 
 
 def _existing(backend: KubernetesBackend, creator: RunCreator) -> Manifest | None:
-    """Returns the workload of the step's run. Returns None if there is none."""
+    """Returns the workload of the step's run. Returns None if the step has no run."""
     try:
         found = backend.owned(creator.owner)
     except InfrastructureError:
@@ -101,7 +101,7 @@ def resume(connection: Connection, jobset: Manifest, starts: Starts) -> Manifest
 
 
 def _suspended(workload: Manifest) -> bool:
-    """Returns whether a user or a step has suspended a workload. Returns False if a queue has suspended it."""
+    """Returns whether a user or a step, and not a queue, has suspended a workload."""
     queued = QUEUE_LABEL in (workload["metadata"].get("labels") or {})
     spec = workload["spec"]
     return not queued and bool(spec.get("suspend") or spec.get("replicas") == 0)

@@ -66,7 +66,7 @@ def with_counted_resumes(request: RunRequest) -> RunRequest:
 
 
 def with_earlier_starts(request: RunRequest, earlier: int) -> RunRequest:
-    """Returns the request for a run that replaces earlier runs. `earlier` is the number of their starts."""
+    """Returns the request for a run that replaces earlier runs, which were started `earlier` times."""
     if not earlier:
         return request
     annotations = {**request.job.annotations, EARLIER_STARTS: str(earlier)}

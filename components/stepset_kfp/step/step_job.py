@@ -1,4 +1,4 @@
-"""Reads the job of a step, and the job's files. Only a local run and the creation of a run on a cluster need them."""
+"""Reads the job of a step, and its files. Only a local run and the creation of a run on a cluster need the job."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ class StepLog:
     """A `RunListener` that writes to the log of the step.
 
     Attributes:
-        ranks: the ranks whose lines are logged. If it is None, the lines of all ranks are logged. Lines that belong to
-            no rank are logged unless `ranks` is empty.
+        ranks: the ranks whose lines are logged. If None, the lines of all ranks are logged. Lines that belong to no
+            rank are logged unless `ranks` is empty.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None) -> None:

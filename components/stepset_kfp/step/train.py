@@ -1,4 +1,4 @@
-"""The body of the component `distributed_train`. It runs a job and writes the outputs of the component.
+"""The body of the component `distributed_train`, which runs a job and writes the outputs of the component.
 
 If an input is invalid, if the run fails, or if the cluster refuses the run, the step exits with a message and an exit
 code other than 0. The step prints no traceback, because a traceback would hide the message.
@@ -69,7 +69,8 @@ def _train(component_inputs: Mapping[str, Any]) -> None:
 def write_output(name: str, path: str, text: str) -> None:
     """Writes an output of the step. If the output cannot be written, the function logs the error.
 
-    The step then continues, because the run has ended: a retry of the step would repeat a training that has succeeded.
+    The step then continues, because the run has ended. If the step failed, a retry would repeat a training that has
+    succeeded.
     """
     try:
         write_text(path, text)

@@ -59,11 +59,11 @@ def distributed_train_task(
 ) -> TaskDecorator:
     """Turns a function into a task that runs the function in every rank of a distributed training.
 
-    The ranks receive only the source code of the function. Therefore all imports must be inside the
-    function. The arguments of the function must be serializable as JSON. The value that the function returns in rank 0
-    must also be serializable as JSON. The ranks do not have Airflow's context. Therefore each parameter that has the
-    name of a context key, such as `ti`, needs an argument. In a mapped task, such a parameter needs a default value,
-    because `partial` and `expand` do not accept it.
+    The ranks receive only the source code of the function. Therefore all imports must be inside the function. The
+    arguments of the function must be serializable as JSON. The value that the function returns in rank 0 must also be
+    serializable as JSON. The ranks do not have Airflow's context. Therefore each parameter that has the name of a
+    context key, such as `ti`, needs an argument. In a mapped task, such a parameter needs a default value, because
+    `partial` and `expand` do not accept an argument of this name.
 
     Args:
         python_callable: the function.

@@ -29,7 +29,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """The parameters that select the cluster. Their names and values are those of KubernetesPodOperator.
+    """The parameters that select the cluster. KubernetesPodOperator uses the same names and values.
 
     The parameters contain no credentials.
 
@@ -98,7 +98,7 @@ async def _extras_of(conn_id: str | None) -> dict[str, Any]:
 def _load(access: ClusterAccess, extras: Mapping[str, Any] | None = None) -> ClientConfig:
     """Returns the configuration of the client for a cluster.
 
-    `extras` are the extras of Airflow's connection. If `extras` is None, the hook queries Airflow for them.
+    `extras` are the extras of Airflow's connection. If `extras` is None, the hook queries Airflow for the extras.
 
     Raises BadInputError if the configuration is invalid.
     """
@@ -181,7 +181,7 @@ def _create(conn_id: str) -> str:
 def _problem(access: ClusterAccess, extras: Mapping[str, Any], error: str) -> str:
     """Returns the message about a cluster that is not configured. The message names the parameter to correct.
 
-    `extras` are the extras of Airflow's connection. They are empty if the connection does not exist.
+    `extras` are the extras of Airflow's connection. Empty if the connection does not exist.
     """
     parameter, path = "config_file", access.config_file
     if path is None:
@@ -210,7 +210,8 @@ def _extra(extras: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_kubeconfig(access: ClusterAccess, extras: Mapping[str, Any], *, default: bool) -> None:
-    """Raises BadInputError if a kubeconfig, or a file that it names, is not valid, or if it impersonates a user.
+    """Raises BadInputError if a kubeconfig impersonates a user, or if the kubeconfig or a file that it names is not
+    valid.
 
     The client would ignore the impersonation, and would send requests as the user of the credentials. If the connection
     states no kubeconfig, checks the kubeconfig of the machine only if `default` is true.

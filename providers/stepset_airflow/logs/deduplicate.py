@@ -40,8 +40,8 @@ class LogDeduplicator:
     def consume(self, text: str) -> bool:
         """Returns whether the earlier triggerer has written the message `text`.
 
-        The method compares `text` only with messages of the same kind. It discards these messages up to and including
-        `text`. If none of these messages is `text`, it discards all messages of this kind.
+        The method compares `text` only with messages of the same kind. The method discards these messages up to and
+        including `text`. If none of these messages is `text`, the method discards all messages of this kind.
         """
         if not (kind := _kind(text)):
             return text in self.other

@@ -1,8 +1,8 @@
 """Reports the inputs, the outputs and a run facet of a run to OpenLineage.
 
-If Airflow's OpenLineage provider is installed and enabled, it calls the methods of this module. OpenLineage is imported
-only in these methods, so the operator works without OpenLineage. The methods do not report arguments, environment
-variables or logs, because these may contain secrets.
+Airflow's OpenLineage provider calls the methods of this module, if this provider is installed and enabled. OpenLineage
+is imported only in these methods, so the operator works without OpenLineage. The methods do not report arguments,
+environment variables or logs, because these may contain secrets.
 """
 
 from __future__ import annotations

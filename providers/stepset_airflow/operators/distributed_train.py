@@ -68,21 +68,23 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             in the asset's state is used. If the asset has no checkpoint, the variable is not set.
         exit_code_policy: a mapping. Each key is an exit code of the first failing rank, its signal, or a kind of
             failure. Each value is `fail` (no further try), `retry` or `skip`. By default, the task fails without a
-            further try if the kind is Rejected or Cancelled. After other failures, it is retried up to `retries` times.
+            further try if the kind is Rejected or Cancelled. After other failures, the task is retried up to `retries`
+            times.
         callbacks: dotted paths of functions that are called with the status, a mapping, after every change of the run.
         durable: whether a retry continues the run of an earlier try. A local run ends with its worker. A retry then
             starts a new run. If `checkpoint_dir` contains a checkpoint, the new run starts from this checkpoint.
         wait_for_completion: whether the task waits for the run. With the backend `local` the task must wait.
-        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable. A
-            local run is not deferred, because it needs its worker.
+        deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable.
+            The task of a local run is not deferred, because the run needs its worker.
         kubernetes_conn_id, namespace, in_cluster, cluster_context, config_file: the cluster and the namespace of the
             run. These parameters have the same meaning as in KubernetesPodOperator. The backend `local` ignores these
-            parameters. It also ignores `poll_interval`, `admission_timeout`, `startup_timeout` and `quiet_after`.
+            parameters, and also `poll_interval`, `admission_timeout`, `startup_timeout` and `quiet_after`.
         poll_interval: the interval between two checks of the time limits while the task is deferred.
         admission_timeout: the maximum time that the run waits in its queue. By default there is no limit.
         startup_timeout: the maximum time from admission until all pods run. The default is 30 minutes.
-        quiet_after: the time without lines of `log_ranks` after which a note is written, or None. This duration and
-            the three above are numbers of seconds, text such as `5m`, or timedeltas.
+        quiet_after: the time without lines of `log_ranks` after which a note is written, or None. The values of
+            `quiet_after`, `poll_interval`, `admission_timeout` and `startup_timeout` are numbers of seconds, text such
+            as `5m`, or timedeltas.
         on_finish_action: what happens to the objects of a completed run: `keep`, `delete` or `delete_succeeded`. The
             backend `local` always keeps the run's directory.
         on_kill_action: what happens to the run of a killed task: `delete`, `suspend` or `keep`. A local run is stopped.

@@ -1,8 +1,8 @@
 """A FastAPI application on Airflow's API server that serves the page "Training" and its data.
 
-The application checks the user's permissions in Airflow. It reads only Airflow's database and the files of this
-package. It does not read from clusters or from the directories of local runs, because the API server may have no access
-to them.
+The application checks the user's permissions in Airflow, and reads only Airflow's database and the files of this
+package. The application does not read from clusters or from the directories of local runs, because the API server may
+have no access to these clusters and directories.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class AsyncPageWriter:
     async def open(self) -> None:
         """Reads the stored document of the page, and starts to write changes.
 
-        Later writes add phases, events and metrics to those of the stored document.
+        Later writes add phases, events and metrics to the stored document.
         """
         if self._key is None:
             return

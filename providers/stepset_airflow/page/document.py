@@ -20,7 +20,8 @@ KEY = "stepset_training"
 """The key of the XCom."""
 VERSION = 1
 EXACT = 2**53
-"""The largest integer that JavaScript represents exactly. If a step is larger, the document does not contain it."""
+"""The largest integer that JavaScript represents exactly. If a step is larger, the document does not contain the
+step."""
 LIMIT = 64 * 1024
 """Maximum size of a document, in bytes of JSON."""
 

@@ -25,8 +25,8 @@ class RunHistory:
 
     Args:
         extra_fields: additional fields of the document, such as the namespace.
-        stored: the document that the task has stored. New phases, events and metrics are appended to the stored ones.
-            If the stored document describes another run, the document is ignored.
+        stored: the document that the task has stored. New phases, events and metrics are appended to the stored phases,
+            events and metrics. If the stored document describes another run, the document is ignored.
     """
 
     def __init__(self, extra_fields: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:

@@ -131,7 +131,7 @@ def open_page(
 ) -> PageWriter:
     """Returns the writer of a task instance's page, and stores the links of the task instance.
 
-    The links are stored now, because Airflow itself stores them only when the task ends or is deferred.
+    The links are stored now, because Airflow itself stores links only when the task ends or is deferred.
 
     Args:
         task: the task.

@@ -197,7 +197,7 @@ def check_context_keys(
     *,
     mapped: bool = False,
 ) -> None:
-    """Raises ValueError if a decorated function expects values of Airflow's context, because the ranks do not have it.
+    """Raises ValueError if a decorated function expects values of Airflow's context, which the ranks do not have.
 
     Airflow itself sets a missing argument to None if the parameter has the name of a context key. A parameter whose
     default is another value is not an error.

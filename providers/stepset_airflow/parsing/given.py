@@ -11,7 +11,7 @@ from stepset_airflow.parsing.templates import Templates, is_of_a_task
 
 @dataclass(frozen=True)
 class Given:
-    """The arguments of an operator. A parameter without an argument may still get one, for example from `expand`.
+    """The arguments of an operator. A missing argument may still be added, for example by `expand`.
 
     Args:
         values: the arguments by their names.

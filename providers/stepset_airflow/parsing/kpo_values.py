@@ -135,7 +135,7 @@ def _program(foreign: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Ar
     """Converts `cmds` and `arguments` that start a launcher such as torchrun.
 
     The options for the number of nodes and processes become `num_nodes` and `procs_per_node`. If stepset itself sets a
-    flag of torchrun, this flag is removed, also in the script of a shell. If a shell starts torchrun, `agent` becomes
+    flag of torchrun, this flag is removed, even in the script of a shell. If a shell starts torchrun, `agent` becomes
     True. If `cmds` contains the launcher but not the program that the launcher starts, `cmds` and `arguments` together
     become `command`.
 

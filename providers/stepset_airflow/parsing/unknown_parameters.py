@@ -14,7 +14,7 @@ from typing import Any
 _INTERNAL = "_airflow"
 """The prefix of the names of arguments that Airflow itself passes."""
 _WITHOUT_EFFECT = frozenset({"resources"})
-"""Parameters of BaseOperator that have no effect on a training, but whose names suggest that they have one."""
+"""Parameters of BaseOperator that have no effect on a training, but whose names suggest an effect."""
 
 _RESOURCES = 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'
 _MEANT = {

@@ -101,7 +101,7 @@ class ClusterRun:
         return attached
 
     def _unrecorded_success(self, step: StartNew) -> AttachedRun | None:
-        """Returns the run of a cleared task if the run has succeeded, and if no try of the task has recorded its end.
+        """Returns the run of a cleared task if the run has succeeded, and if no try of the task has recorded this end.
 
         For example, the DAG file may have been invalid when the run succeeded. Without this rule, the training would be
         repeated, although its result exists.
@@ -170,8 +170,8 @@ class ClusterRun:
     def wait(self, attached: AttachedRun, killed: Callable[[], bool]) -> RunStatus:
         """Follows the run in this process until it has finished, and returns its final status.
 
-        If the task is killed, the method raises AirflowException. Before that, it ends the run, unless a retry will
-        continue the run.
+        If the task is killed, the method ends the run, unless a retry will continue the run, and then raises
+        AirflowException.
         """
         assert attached.workload is not None
         record = attached.record
@@ -337,7 +337,7 @@ class ClusterRun:
         return self._outcome(status, ended)
 
     def _clean_up(self, record: RunRecord, workload: Mapping[str, Any] | None = None) -> None:
-        """Deletes the objects of a completed run if `on_finish_action` requires it.
+        """Deletes the objects of a completed run if `on_finish_action` requires this.
 
         If `workload` is None, the method reads the workload from the cluster. If this workload is only suspended, the
         method deletes nothing.
@@ -386,7 +386,7 @@ def instance() -> str:
 
 
 def follows_cluster_run(task: TrainingTask, context: Context) -> bool:
-    """Returns whether this try of a task continues or ends a run on a cluster, whatever backend the task has now."""
+    """Returns whether this try of a task continues or ends a run on a cluster, for any current backend of the task."""
     from stepset.errors import BadInputError
 
     if context["ti"].try_number == 1:

@@ -1,4 +1,4 @@
-"""The backends of a task's runs. They are created from the records of the runs, and do not depend on the job."""
+"""The backends of a task's runs, which are created from the records of the runs and do not depend on the job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parses the keys of `exit_code_policy`: exit codes, signals and kinds of failures.
 
-A shell and a container report a process that signal N ended as exit code 128 + N. Python's subprocess and torchrun
-report -N. Both forms, and the signal's name, mean the same key.
+If signal N ended a process, a shell and a container report the exit code 128 + N. Python's subprocess and torchrun
+report -N. Both numbers and the signal's name are the same key.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parse_key(key: object) -> int | str:
 
     Args:
         key: an exit code from 1 to 255; a signal as its name with or without `SIG`, as a negative number or as a member
-            of `signal.Signals`; or a kind of failure. Numbers may be text, because JSON has no other keys.
+            of `signal.Signals`; or a kind of failure. Numbers may be text, because the keys of a JSON object are text.
 
     Raises:
         ValueError: no failure can match the key. The message names the nearest key that can match.
@@ -85,7 +85,7 @@ def _number(key: object) -> int | None:
 
 
 def _hint(key: object) -> str:
-    """Returns the nearest key that can match, or all kinds of keys if none is near."""
+    """Returns the nearest key that can match, or all kinds of keys if no key is near."""
     text = str(key).strip()
     if isinstance(key, float) and key.is_integer():
         return f"did you mean {int(key)}?"

@@ -31,7 +31,7 @@ class LocalRun:
     Args:
         task: the task. Airflow has rendered its fields.
         context: the context of the task.
-        backend: the name of a backend for `stepset.backends.backend_of`. It is not `kubernetes`.
+        backend: the name of a backend for `stepset.backends.backend_of`, except `kubernetes`.
     """
 
     def __init__(self, task: TrainingTask, context: Context, backend: str) -> None:

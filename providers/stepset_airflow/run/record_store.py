@@ -46,7 +46,8 @@ class RecordStore:
         """Stores the record of a completed run. Returns whether Airflow has stored the record.
 
         If the run has succeeded, the method calls `warn` instead of raising an exception, so that the task succeeds,
-        too. The caller must then keep the objects of the run, because only they show another try of the task the end.
+        too. The caller must then keep the objects of the run, because another try of the task can then read the end of
+        the run only from these objects.
         """
         try:
             self.save(record)

@@ -26,7 +26,7 @@ _REPORTED = (SUCCEEDED, "fail", "skip")
 class FollowSettings:
     """What a worker needs to follow a run, besides the name and the uid of the run.
 
-    The values are those of the task when the run was created. A worker that follows the run does not read the job,
+    The values are the values of the task when the run was created. A worker that follows the run does not read the job,
     because the DAG file, the job file or the code may have changed, or may no longer exist.
 
     Args:

@@ -1,8 +1,8 @@
 """Passes the result of a run that succeeded to Airflow: as the XCom of the task, and to the assets.
 
-Airflow stores the XCom after `execute` has returned. If this fails, for example in the XCom backend of the deployment,
-Airflow fails the task, and a retry may repeat the training. Therefore this module stores the XCom before `execute`
-returns. Airflow then replaces it by the same value.
+Airflow stores the XCom after `execute` has returned. If Airflow cannot store the XCom, for example because of the XCom
+backend of the deployment, Airflow fails the task, and a retry may repeat the training. Therefore this module stores the
+XCom before `execute` returns. Airflow then replaces the XCom by the same value.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrainingTask(NativeTemplates):
-    """An operator with the parameters of DistributedTrainOperator. That class's docstring describes the parameters."""
+    """An operator with the parameters of DistributedTrainOperator, whose docstring describes the parameters."""
 
     target: str | None
     durable: bool

@@ -26,7 +26,7 @@ _LONG = 1 << 20
 
 
 class TaskObserver:
-    """The observer of a run. It writes the log of the task and the page of the run, and calls the callbacks.
+    """The observer of a run, which writes the log of the task and the page of the run, and calls the callbacks.
 
     If another triggerer has taken over the trigger, the observer blocks and writes nothing.
 

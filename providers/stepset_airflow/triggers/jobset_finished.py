@@ -1,8 +1,8 @@
 """A trigger that starts a DAG when a run finishes: `AssetWatcher(trigger=JobSetFinishedEventTrigger(...))`.
 
 The triggerer runs the trigger as long as an asset uses the trigger. All triggers with the same connection and namespace
-share one stream. The stream reports runs that finish while the stream is open. It does not report runs that finished
-earlier.
+share one stream. The stream reports runs that finish while the stream is open. The stream does not report runs that
+finished earlier.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class FinishedRuns:
     Attributes:
         started: whether `start` has been called.
         known: the uids of the finished runs that still exist.
-        unreported: a mapping from uids to workloads. It contains the finished runs that have not been reported.
+        unreported: a mapping from uids to workloads, with the finished runs that have not been reported.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Checks a task when KFP compiles the pipeline.
 
-The author of a pipeline changes the settings of a task after the creation of the task, and KFP reads them after the
-function that defines the pipeline has ended. Therefore the object in which the task stores its resources starts the
+The author of a pipeline changes the settings of a task after the creation of the task, and KFP reads the settings after
+the function that defines the pipeline has ended. Therefore the object in which the task stores its resources starts the
 check.
 """
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, Any], remedy: str) -> None:
     """Checks a task and its settings when KFP compiles the pipeline for a cluster.
 
-    The compilation logs a warning for each note about the task. It raises BadInputError if a setting is invalid.
+    The compilation logs a warning for each note about the task, and raises BadInputError if a setting is invalid.
 
     Args:
         task: the task, before its settings are changed.
@@ -70,10 +70,10 @@ def _notes(task: PipelineTask, fields: Mapping[str, Any], remedy: str) -> Iterat
 class _ObservedResources(ResourceSpec):  # type: ignore[misc]  # kfp has no types
     """The resources of a task. When KFP's compiler first reads the type of the accelerators, the task is checked.
 
-    The compiler always reads the type, because the components have TaskConfig passthroughs. It also reads `__dict__`
-    (kfp 2.15.2 to 2.17.0, kfp/compiler/pipeline_spec_builder.py). Therefore `__dict__` contains the type under the name
-    of the attribute. The compiler adds each entry of `__dict__` that contains a run-time value to the inputs of the
-    task. Therefore the check is a slot.
+    The compiler always reads the type, because the components have TaskConfig passthroughs. The compiler also reads
+    `__dict__` (kfp 2.15.2 to 2.17.0, kfp/compiler/pipeline_spec_builder.py). Therefore `__dict__` contains the type
+    under the name of the attribute. The compiler adds each entry of `__dict__` that contains a run-time value to the
+    inputs of the task. Therefore the check is a slot.
     """
 
     __slots__ = ("_check",)

@@ -1,4 +1,4 @@
-"""A component for exit handlers. It deletes the trainings of a pipeline run, except trainings that have succeeded."""
+"""A component for exit handlers. The component deletes the trainings of a pipeline run that have not succeeded."""
 
 from .component import cleanup_training
 
