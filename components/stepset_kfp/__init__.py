@@ -1,4 +1,4 @@
-"""The Kubeflow Pipelines components of stepset. docs/kfp.md describes how to use them.
+"""The Kubeflow Pipelines components of stepset. docs/kfp.md describes how to use the components.
 
 A function of the package is imported when the function is used for the first time. The body of a step also imports this
 package. The step must not import kfp, because the import of kfp takes 2 s.

@@ -1,10 +1,10 @@
 """Renders the templates of a DAG with `render_template_as_native_obj=True`, and does not change texts.
 
-In such a DAG, Airflow converts every text of a field that looks like a Python literal. For example, the item `"1.10"`
-of `args` becomes 1.1. With the class of this module, only two kinds of values become objects:
+In such a DAG, Airflow converts every text that has the form of a Python literal. For example, the item `"1.10"` of
+`args` becomes 1.1. With the class of this module, only two kinds of values become objects:
 
 - the value of an expression, such as the list of `{{ params.sizes }}`, except for an item of `args` or a value of `env`
-- a text that is a whole field, and that is the literal of a list or of a mapping, such as `['--epochs', '3']`
+- a whole field whose text is the literal of a list or of a mapping, such as `['--epochs', '3']`
 
 Airflow's own rules apply to the arguments of a decorated function.
 """
@@ -34,7 +34,7 @@ _TEXTS = frozenset(
 
 
 def literal(value: Any) -> Any:
-    """Returns a value of `args`, `command` or `env` that reaches the process unchanged. This is the Jinja filter.
+    """Escapes a value of `args`, `command` or `env`, so that the process gets the value unchanged. A Jinja filter.
 
     Kubernetes and local runs replace `$(NAME)` and `$$` in these fields. The texts in a list, a tuple or a mapping are
     also escaped. Other values are not changed.

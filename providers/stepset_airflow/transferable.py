@@ -1,6 +1,6 @@
 """Converts values from the training code into values that Airflow can store and send between processes.
 
-The training code chooses the result, the names of the metrics and the error messages. These may contain values that
+The training code chooses the result, the names of the metrics and the error messages. This data may contain values that
 Airflow cannot encode. If the result contained such a value, the task would fail although the run has succeeded. If the
 event of a trigger contained such a value, the whole triggerer would terminate, because Airflow encodes events as
 MessagePack (airflow 3.3 jobs/triggerer_job_runner.py, sync_state_to_supervisor).
@@ -63,9 +63,10 @@ def masked_result(status: RunStatus) -> RunStatus:
 def masked(value: Any) -> Any:
     """Replaces the secrets that Airflow masks in logs with `***` in all strings and keys of a JSON value.
 
-    These are the secrets that this process has read from Airflow, such as passwords of connections. The function masks
-    no value because of its key. Airflow's `redact` masks every string whose key contains a word such as `token`, for
-    example the value of `tokenizer`. Therefore the function passes each string to `redact` without the key.
+    The masked secrets are the secrets that this process has read from Airflow, such as passwords of connections. The
+    function masks no value because of its key. Airflow's `redact` masks every string whose key contains a word such as
+    `token`, for example the value of `tokenizer`. Therefore the function passes each string to `redact` without the
+    key.
     """
     if isinstance(value, str):
         return redact(value)

@@ -181,7 +181,7 @@ def delete_tree(path: Path, last: Collection[str] = ()) -> None:
 
     Args:
         path: the path of the directory.
-        last: the names of files in the directory. They are deleted only after everything else was deleted.
+        last: the names of files in the directory. These files are deleted only after everything else was deleted.
 
     Raises:
         UndeletableError: the directory, or an entry below it, cannot be deleted.

@@ -231,11 +231,11 @@ class RunStatus:
         continues: the name of the earlier local run that this run continues, or an empty string.
         world_size: the planned number of ranks, or None if this number is unknown.
         created: the time at which the run was created.
-        started: the time at which the first pod with ranks started. It is None until then.
-        finished: the time at which the run finished. It is None until then.
+        started: the time at which the first pod with ranks started. None until then.
+        finished: the time at which the run finished. None until then.
         ranks: one row for each rank, and one row for each pod without ranks.
         progress: the last report of the training code, or None if there is no report.
-        result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE. It is None until the run has succeeded.
+        result: the JSON value that rank 0 wrote to STEPSET_RESULT_FILE. None until the run has succeeded.
         failure: why the run failed, or None if the run has not failed.
         notes: facts about the run for the user.
         trouble: the problem that currently blocks the run. The problem is a `Failure` object, because the run fails if
@@ -245,7 +245,7 @@ class RunStatus:
             failed, it is the hang that was known before the failure.
         expires: the time at which the `ttl` of the run expires. From this time on, `stepset prune` deletes the run. The
             time is None until the run has finished, if the run has no ttl, and if the cluster itself deletes the run.
-        program: what the run executes. This is the script, module, command or function of the job, with its arguments.
+        program: what the run executes: the script, module, command or function of the job, with its arguments.
         labels: the labels of the job.
         namespace: the namespace of a run on a cluster. Empty for a local run.
         submitted_by: the account that submitted a run on a cluster. Empty if the account is unknown. The name is no

@@ -160,7 +160,7 @@ def delete(
     Kubernetes objects of the run. The checkpoint_dir and other files that the training code has written are kept.
 
     Args:
-        names: the name of a run, a `Run` or a RunStatus, or several of them. Names of jobs are not accepted. An empty
+        names: the name of a run, a `Run` or a RunStatus, or a list of these. Names of jobs are not accepted. An empty
             list deletes nothing.
         job: the name of a job. All runs of the job are deleted. Give either `names` or `job`.
         dry_run: whether to return the runs without deleting them. Default: False.

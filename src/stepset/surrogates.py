@@ -1,4 +1,4 @@
-"""Replaces lone surrogates, because text that contains them cannot be encoded.
+"""Replaces lone surrogates, because text that contains lone surrogates cannot be encoded.
 
 Every DAG file that imports the Airflow provider also imports this module.
 """

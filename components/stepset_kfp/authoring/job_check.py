@@ -1,4 +1,4 @@
-"""Checks the constant inputs of a task when the pipeline is compiled. The rules are those of `stepset validate`.
+"""Checks the constant inputs of a task when the pipeline is compiled, by the rules of `stepset validate`.
 
 Some values of a job are unknown when the pipeline is compiled. Run-time values are known only in the step. If a job has
 no `resources_per_node`, the settings of the task may add resources after the check.

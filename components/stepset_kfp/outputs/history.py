@@ -15,9 +15,9 @@ class ReportHistory:
     `events` is a list of pairs. Each pair contains the time of an event, in seconds since the epoch, and the record of
     the event. `events` does not contain progress records. `points` contains the progress.
 
-    Both lists have a maximum length. If there are more than EVENTS events, the first FIRST_EVENTS events and the latest
-    events are kept. `omitted` is the number of events that were removed. If there are more than LIMIT points, every
-    second point is removed.
+    `events` and `points` have a maximum length. If there are more than EVENTS events, the first FIRST_EVENTS events and
+    the latest events are kept. `omitted` is the number of events that were removed. If there are more than LIMIT
+    points, every second point is removed.
     """
 
     events: list[tuple[float, Record]] = field(default_factory=list)

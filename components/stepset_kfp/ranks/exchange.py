@@ -185,7 +185,7 @@ class SharedDirectory:
 def local_path(artifact: Mapping[str, Any]) -> Path:
     """Returns the path at which KFP's launcher stores an artifact in the step's file system.
 
-    The rules are those of kfp.dsl.types.artifact_types, Artifact._get_path.
+    kfp.dsl.types.artifact_types, Artifact._get_path, implements the same rules.
     """
     uri = str(artifact["uri"])
     path = next((f"{mount}{uri[len(scheme) :]}" for scheme, mount in _MOUNTS.items() if uri.startswith(scheme)), uri)

@@ -29,7 +29,7 @@ RECORD = "kfp.stepset.dev/record"
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The record of a step's run. The values are those of the step that created the run.
+    """The record of a step's run. The values come from the step that created the run.
 
     Args:
         log_ranks: the input `log_ranks`.

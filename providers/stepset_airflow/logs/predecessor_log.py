@@ -32,7 +32,7 @@ _BLOCK = 256 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
 """Maximum number of bytes that are read from the end of a file.
 
-A trigger stores its position often. Therefore it normally writes fewer bytes after the last stored position.
+A trigger stores its position often. Therefore the trigger normally writes fewer bytes after the last stored position.
 """
 
 

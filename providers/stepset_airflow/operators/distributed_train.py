@@ -121,7 +121,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
     _sets_function: ClassVar[bool] = False
-    """Whether the class sets `function` in `execute`. This is True only for the operator of the decorator."""
+    """Whether the class sets `function` in `execute`. True only for the operator of the decorator."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Stores a summary of each try of a task. The page and the log of the next try show the summaries.
 
-The summaries are in the task state store. Before each try, Airflow deletes the XComs of the task, and with them the
+The summaries are in the task state store. Before each try, Airflow deletes the XComs of the task, including the
 document of the page. Airflow does not delete the values in the task state store.
 """
 

@@ -1,4 +1,4 @@
-"""Validates documents that were read from Airflow's database. Documents are untrusted, because any task can write them.
+"""Validates documents that were read from Airflow's database. Any task can write such documents.
 
 A document is unreadable if it does not have the form that document.py creates. In this case, the page of the task
 instance and the list of runs show that the data is unreadable. Other tasks are not affected.

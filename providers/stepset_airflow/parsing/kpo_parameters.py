@@ -1,6 +1,6 @@
 """A table of the parameters of KubernetesPodOperator and KubernetesJobOperator, with a replacement for each parameter.
 
-The parameters are those of apache-airflow-providers-cncf-kubernetes 10.25.0. The table also contains the parameters of
+The parameters come from apache-airflow-providers-cncf-kubernetes 10.25.0. The table also contains the parameters of
 BaseOperator that have no effect on a training. Error messages and docs/airflow-kpo.md are created from this table.
 tests/airflow/test_kpo_parameters.py compares the table with the constructors of the operators.
 """

@@ -47,7 +47,7 @@ def defaults_of(operator: type) -> Mapping[str, Any]:
 
 
 def _parameters(operator: type) -> Iterator[inspect.Parameter]:
-    """Yields the parameters of the constructors, those of the base classes first."""
+    """Yields the parameters of the constructors, beginning with the base classes."""
     for base in reversed(operator.__mro__):
         if "__init__" in vars(base) and base is not object:
             yield from inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]  # not an instance

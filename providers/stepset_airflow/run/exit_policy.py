@@ -48,7 +48,8 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
             An entry for the exit code or the signal takes precedence over an entry for the kind.
 
     Returns:
-        `fail` (no further try), `retry` (another try if the number of retries permits it) or `skip`. If `policy` has no
+        `fail` (no further try), `retry` (another try if the number of retries permits another try) or `skip`. If
+            `policy` has no
         entry for the failure, the outcome is `fail` for Rejected and Cancelled, and `retry` for all other failures.
     """
     if failure is None:

@@ -169,7 +169,7 @@ def _rendered_as_text(fields: Mapping[str, Any], names: Collection[str], place: 
     Args:
         fields: the fields of a job or of a role.
         names: the names of the fields that are lists or mappings.
-        place: the path of `fields`. It ends with a dot.
+        place: the path of `fields`. The path ends with a dot.
     """
     from stepset.spec.scalars import collection_in, shortened
 

@@ -94,8 +94,8 @@ class LocalRun:
     def stop(self, reason: str = "") -> None:
         """Stops the run if the run was started. Each rank receives SIGTERM, and later SIGKILL.
 
-        `reason` is a part of the message of the run's failure. A second call is ignored, because it would kill the
-        ranks before they can write a checkpoint.
+        `reason` is a part of the message of the run's failure. A second call is ignored, because a second call would
+        kill the ranks before they can write a checkpoint.
         """
         if self._handle is not None and not self._stopped:
             self._stopped = True

@@ -61,7 +61,7 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
         deferrable: whether the task waits in the triggerer. The default is the option [operators] default_deferrable.
             The backend `local` ignores this parameter.
         start_from_trigger: whether the task starts in the triggerer. The task then needs no worker until the run has
-            finished. This is not possible with the backend `local`.
+            finished. The backend `local` does not support this.
         poll_interval: the interval between two requests that the triggerer sends while the run does not exist. The
             value is a number of seconds, text such as `5m`, or a timedelta. The backend `local` ignores this parameter,
             because the worker checks a local run every `poke_interval` seconds.

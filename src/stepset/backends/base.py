@@ -37,8 +37,8 @@ class RunRequest:
         stdin: a file descriptor. A local mpirun forwards the content of the file to rank 0. Default: the ranks have no
             standard input.
         notes: notes of the caller. The first status of the run already contains these notes. Default: none.
-        orphan: how a run on a cluster is stopped after the owner of the run has ended for good. Default: the run
-            continues.
+        orphan: how a run on a cluster is stopped after the owner of the run has ended and will not be retried. Default:
+            the run continues.
         stopping: a function that returns whether to cancel the start of the run. A local run calls the function while
             it installs the requirements. If the function returns True, the run stops the installation and raises
             RunStoppedError. Default: the start is not cancelled.
@@ -256,7 +256,7 @@ class Backend(Protocol):
         """Waits until the run has finished, or until `timeout` seconds have passed. Returns the current status.
 
         Args:
-            show: a function that receives the current status twice a second. It is called in the calling thread.
+            show: a function that receives the current status twice a second. The calling thread calls this function.
         """
 
     def cancel(self, name: str) -> RunStatus:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from stepset.errors import BadInputError
 
 ON_ORPHAN = ("stop", "keep")
-"""The possible values of `on_orphan`: what happens to a run after its owner has ended for good."""
+"""The possible values of `on_orphan`: what happens to a run after its owner has ended and will not be retried."""
 UNAVAILABLE = "on_orphan: stop is not available, the run continues when its owner has ended"
 """The start of the note on a run that no watcher stops after its owner has ended."""
 
@@ -46,7 +46,7 @@ class OwnerPod:
 
 @dataclass(frozen=True)
 class OrphanStop:
-    """How to stop a run after its owner has ended for good.
+    """How to stop a run after its owner has ended and will not be retried.
 
     Args:
         owner: the owner of the run.

@@ -56,7 +56,7 @@ def _not_over(run: RunStatus) -> str:
 
 
 def not_a_run(name: str, newest: str) -> RunNotFoundError:
-    """Returns the error for the name of a job, or of an Airflow task, where the name of a run is required.
+    """Returns the error for the name of a job or of an Airflow task that is given instead of the name of a run.
 
     Only the name of a task contains a dot.
     """

@@ -21,7 +21,7 @@ from stepset.functions.program import Place
 _GET_IPYTHON = "get_ipython"
 _SHELL_REMEDY = "lines that begin with ! or % call get_ipython; for a shell command, call subprocess.run instead"
 _OF_IPYTHON = frozenset({"__IPYTHON__", "display", _GET_IPYTHON})
-"""The names that IPython adds to the builtins. They are not available in ranks."""
+"""The names that IPython adds to the builtins. These names are not available in ranks."""
 _OF_EVERY_MODULE = frozenset(
     {*vars(builtins), "__file__", "__annotations__", "__module__", "__qualname__"} - _OF_IPYTHON
 )

@@ -77,5 +77,5 @@ def lines_html(run: str, lines: Sequence[LogLine], *, cut_off: bool) -> str:
 
 
 def line_text(line: LogLine) -> str:
-    """Returns the text that a terminal would show for a line. It contains the prefix of the line, but no colours."""
+    """Returns the text that a terminal would show for a line, with the prefix of the line but without colours."""
     return cut(f"{prefix(line.source)} {_COLOUR.sub('', printable_line(shown_text(line)))}", _LINE)

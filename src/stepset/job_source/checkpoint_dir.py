@@ -14,7 +14,7 @@ _FIELD = "checkpoint_dir"
 
 
 def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> TrainingJob:
-    """Converts the content of a job file to a job. Arguments and errors are those of `parse_job`.
+    """Converts the content of a job file to a job. `parse_job` describes the arguments and errors.
 
     In addition, if checkpoint_dir is a relative path, the error message suggests an absolute path. A relative path is
     invalid in a job file, because the directory of the job file does not exist in pods.

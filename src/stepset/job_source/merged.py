@@ -13,7 +13,7 @@ def merged(content: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
     """Returns the content of a job file with the given fields.
 
     Entries of `env` and `labels` are added to the entries of the job. The value None removes an entry. If the job's
-    value is not a mapping, this value is kept, and TrainingJob reports it.
+    value is not a mapping, this value is kept, and TrainingJob reports the error.
 
     >>> merged({"num_nodes": 1, "env": {"A": "1", "B": "2"}}, {"num_nodes": 2, "env": {"B": None, "C": "3"}})
     {'num_nodes': 2, 'env': {'A': '1', 'C': '3'}}

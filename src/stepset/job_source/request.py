@@ -57,7 +57,7 @@ def request_of(
 ) -> RunRequest:
     """Reads the files of a job and returns the request to render the job.
 
-    The arguments and errors are those of `stepset.run`.
+    `stepset.run` describes the arguments and errors.
     """
     loaded = job_of(job, fields or {}, base_dir)
     request = RunRequest(loaded, read_sources(loaded, _base_of(job, base_dir)), name=run_name)
@@ -82,7 +82,7 @@ class RunArguments:
 
 
 def run_request(given: RunArguments, *, shows_notes: bool = False) -> RunRequest:
-    """Returns the request to run a job on a backend. The errors are those of `stepset.run`.
+    """Returns the request to run a job on a backend. `stepset.run` describes the errors.
 
     Logs two kinds of notes as warnings: notes about an earlier run, and notes about modules that are not shipped. If
     `shows_notes` states that the caller shows the run's notes, logs no notes.

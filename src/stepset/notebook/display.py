@@ -28,9 +28,9 @@ LINES = 5000
 shown lines."""
 Wait = Callable[[float | None, Callable[[RunStatus], None]], RunStatus]
 _POLL = 0.1
-"""The number of seconds between two outputs of a cell. The lines of this time are one message to the browser, or a few
-messages if the lines are long. If a cell sends too many messages, the kernel loses some of them, possibly the last
-table and the value of the cell."""
+"""The number of seconds between two outputs of a cell. The lines between two outputs form one message to the browser,
+or a few messages if the lines are long. If a cell sends too many messages, the kernel loses some of them, possibly the
+last table and the value of the cell."""
 _QUEUED = 10_000
 _LINE = 2000
 """The maximum number of characters of a line that a cell shows."""

@@ -1,4 +1,4 @@
-"""The return types of the Python API. Notebooks and terminals show them in a readable form."""
+"""The return types of the Python API. Notebooks and terminals show the values in a readable form."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LogLines(Iterator[LogLine]):
 
 
 def _row(run: RunStatus, now: float) -> dict[str, str]:
-    """Returns the cells of a run as text. The longest column is the last one."""
+    """Returns the cells of a run as text. The longest column is the last column."""
     cells = run_cells(run, now)
     program = cells.pop("PROGRAM")
     return {**cells, "METRICS": metrics_text(run), "PROGRAM": program}

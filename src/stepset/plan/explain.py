@@ -1,4 +1,4 @@
-"""The rows of `stepset explain`, which lists the variables of every pod group and the reasons for them."""
+"""The rows of `stepset explain`, which lists the variables of every pod group and the reason for each variable."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Launcher(NamedTuple):
         kind: the kind of the launcher. One of torchrun, tune, accelerate, deepspeed, fabric, mpirun (for every MPI
             implementation), horovodrun and mlx.launch.
         name: the launcher as written in the command, such as `mpiexec.hydra` or `python3 -m torch.distributed.run`.
-        words: the words after the launcher. These are the launcher's options, the program and the program's arguments.
+        words: the words after the launcher: the launcher's options, the program and the program's arguments.
         at: the index in the command at which `words` begin. None if the launcher is in the script of `bash -c SCRIPT`.
     """
 

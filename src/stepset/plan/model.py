@@ -1,6 +1,7 @@
 """The `LaunchPlan`, which describes the pods of a job.
 
-A module of `stepset.frameworks` creates the plan. A target renders it as manifests, and a backend executes it.
+A module of `stepset.frameworks` creates the plan. A target renders the plan as manifests, and a backend executes the
+plan.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class PlanFile:
 class SshKeys:
     """The ssh key pair of a run. The backend creates the key pair.
 
-    The file modes are those of Kubeflow Trainer v2.3.0 (pkg/runtime/framework/plugins/mpi/mpi.go).
+    Kubeflow Trainer v2.3.0 uses the same file modes (pkg/runtime/framework/plugins/mpi/mpi.go).
 
     Args:
         path: the directory at which the keys are mounted.
@@ -87,7 +88,7 @@ class RankWrap:
     process for each rank. Each of these processes starts the program.
 
     Args:
-        launcher: the launcher and the launcher's options. These include the option that stops the launcher from
+        launcher: the launcher and the launcher's options. The options include the option that stops the launcher from
             inserting a Python interpreter before the program.
         program: the program of a rank, without the job's `args`.
     """
@@ -148,7 +149,7 @@ class PodGroup:
     """A group of identical pods.
 
     Args:
-        name: the name of the group. This is `node`, `launcher` or the name of a role.
+        name: the name of the group: `node`, `launcher` or the name of a role.
         count: the number of pods.
         in_world: whether the pods belong to the training world.
         command: the command of the pods. Empty if the pods run the command of the image.
@@ -205,9 +206,9 @@ class SuccessRule:
     """The condition for the success of a run. A run has succeeded if `count` pods of `group` have succeeded.
 
     Args:
-        first: whether the run has succeeded as soon as pod 0 has succeeded. This is True for an elastic world, because
-            its number of pods may change. Pod 0 exits with 0 only after all other pods of the last rendezvous round
-            have exited with 0 (docs/design/agent.md).
+        first: whether the run has succeeded as soon as pod 0 has succeeded. True for an elastic world, because its
+            number of pods may change. Pod 0 exits with 0 only after all other pods of the last rendezvous round have
+            exited with 0 (docs/design/agent.md).
     """
 
     group: str

@@ -49,7 +49,8 @@ _READS_WORLD = re.compile(
     r"|subprocess|start_processes|spawn",
     re.IGNORECASE,
 )
-"""Matches words that use the position of the node in the world. With them, a program can connect the nodes itself."""
+"""Matches words that use the position of the node in the world. With such words, a program can connect the nodes
+itself."""
 
 
 class RankStarter(NamedTuple):

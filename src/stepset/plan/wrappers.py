@@ -24,7 +24,7 @@ class _Every(Container[str]):
 
 @dataclass(frozen=True, slots=True)
 class _Wrapper:
-    """The syntax of a wrapper. It describes the words between the wrapper and the wrapped command.
+    """The syntax of a wrapper, that is, of the words between the wrapper and the wrapped command.
 
     Args:
         valued: the options whose value is the next word. All other options have no value, or have the form

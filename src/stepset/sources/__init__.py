@@ -32,8 +32,8 @@ class Sources:
 
     Args:
         base_dir: the directory that relative paths of the job start from.
-        code_dir: the directory of the code on this machine. This is the job's `code`. If the job has no `code`, this is
-            the directory of the script.
+        code_dir: the directory of the code on this machine. The directory is the job's `code`. If the job has no
+            `code`, the directory is the directory of the script.
         script: the content of the script, if only the script is shipped.
         archive: the packed `code` directory as a tar.gz. If the job has no `code`, the archive contains the script and
             the modules that the script imports from its own directory. Equal files result in equal bytes.

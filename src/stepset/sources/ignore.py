@@ -54,7 +54,7 @@ NEVER_CODE = frozenset(
 VENV_FILE = "pyvenv.cfg"
 """The file that marks a directory as a virtual environment (PEP 405). Virtual environments are always ignored."""
 RUN_ENTRIES = frozenset({"job.json", "lock", "pods", "ranks"})
-"""The entries of the directory of a local run, which STEPSET_HOME contains. Such directories are always ignored."""
+"""The entries in the directory of a local run. Such directories, which are in STEPSET_HOME, are always ignored."""
 
 _LIMIT = 1024 * 1024
 _MAX_PATTERNS = 2000

@@ -41,8 +41,8 @@ def read_regular(path: Path, limit: int, cursor: Cursor | None = None) -> bytes 
     Args:
         path: an absolute path. The directories of the path must not be links.
         limit: the maximum number of bytes.
-        cursor: a cursor that started at the root directory. It is moved to the directory of the file. A caller that
-            reads many files passes the same cursor each time.
+        cursor: a cursor that started at the root directory. The function moves the cursor to the directory of the file.
+            A caller that reads many files passes the same cursor each time.
 
     Raises:
         ChangedError: the file changed while it was read, or a directory of the path is a link.

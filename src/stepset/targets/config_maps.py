@@ -127,7 +127,7 @@ def ssh_secret(request: RenderRequest) -> dict[str, Any]:
 
     The Secret contains placeholders instead of keys. The backend generates the keys when it submits the run. Kubeflow
     Trainer creates a Secret with the same name and type (v2.3.0 pkg/runtime/framework/plugins/mpi/mpi.go), but without
-    the known_hosts file. Both Secrets are immutable.
+    the known_hosts file. The Secrets of stepset and of Trainer are immutable.
     """
     return {
         "apiVersion": "v1",

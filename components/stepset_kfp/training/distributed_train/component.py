@@ -93,12 +93,12 @@ def distributed_train(
         num_nodes: number of pods in the training world. -1 means that the input is not given.
         procs_per_node: number of processes on each node, or auto, cpu or gpu.
         image: the training pods' image; not needed locally.
-        script: Python file to run; stepset_kfp.distributed_train packs it.
+        script: Python file to run; stepset_kfp.distributed_train packs this file.
         module: Python module to run.
         command: program to run and its arguments.
         function: source text of a Python program.
         args: arguments of script, module or command.
-        code: directory with the code; stepset_kfp.distributed_train packs it.
+        code: directory with the code; stepset_kfp.distributed_train packs this directory.
         packed_code: archive (tar.gz, Base64) with the script or code. stepset_kfp.distributed_train sets this input.
         encoded_inputs: inputs with run-time values or special characters; set by stepset_kfp.distributed_train.
         requirements: Python packages (PEP 508) that uv installs before the ranks start.

@@ -240,8 +240,8 @@ class ClusterRuns:
         If `follow` is true, this method yields new lines when they are printed, until the run is finished. `sources`
         are the sources whose lines are yielded; default: all sources.
 
-        If some lines cannot be read, this method yields all other lines, then raises InfrastructureError. It raises
-        the same error if a followed run or one of its pods is deleted.
+        If some lines cannot be read, this method yields all other lines, then raises InfrastructureError. This method
+        raises the same error if a followed run or one of its pods is deleted.
         """
         workload = await self.find(name)
         if follow and verdict_of(workload) is None:

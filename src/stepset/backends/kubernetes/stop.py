@@ -173,9 +173,9 @@ async def release_pod(namespaced: NamespacedClient, name: str, uid: str) -> None
     """Sets the phase of a pod to Failed, then deletes the pod. Use this function if the node of the pod is lost.
 
     After the deletion, the gang can start on another node. If a Job has a podFailurePolicy, a finalizer keeps a pod of
-    the Job until the phase of the pod is Failed. This also applies to a pod that is deleted by force (kubernetes v1.36
-    pkg/controller/job/job_controller.go). Normally the kubelet sets the phase. If a node is out of service, the pod
-    garbage collector sets the phase (pkg/controller/podgc; tested).
+    the Job until the phase of the pod is Failed. The finalizer also keeps a pod that is deleted by force (kubernetes
+    v1.36 pkg/controller/job/job_controller.go). Normally the kubelet sets the phase. If a node is out of service, the
+    pod garbage collector sets the phase (pkg/controller/podgc; tested).
     """
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
     failed = {"metadata": {"uid": uid}, "status": {"phase": "Failed"}}

@@ -26,11 +26,12 @@ from stepset.watch.diagnose import Observation, may_be_aftermath
 from stepset.watch.lines import Batch
 
 TICK = 0.1
-"""Cancellation requests and deadlines have no descriptor. They are checked at intervals of this number of seconds."""
+"""Cancellation requests and deadlines, which have no descriptor, are checked at intervals of this number of seconds."""
 SETTLE = 1.0
 """The number of seconds to wait for the failure of a peer after a rank has lost the connection to this peer."""
 REPORT = 2.0
-"""The number of seconds in which a failed pod must report its failure and exit. The agent waits for the same time."""
+"""The number of seconds in which a failed pod must report its failure and exit. The agent waits for the same number of
+seconds."""
 MOST_RANKS = 10_000
 """The maximum number of ranks of a run. Events of further ranks are ignored, because each rank adds a row to the
 state."""

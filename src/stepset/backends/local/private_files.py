@@ -1,6 +1,6 @@
 """Creates and reads files and directories of runs.
 
-Only the owner may read the files and directories, whatever the umask is.
+For every umask, only the owner may read the files and directories.
 
 Another user or the training code can replace a file. Therefore readers open only regular files, and limit the number of
 bytes that they read.
@@ -35,7 +35,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def write_private(path: Path, data: str | bytes, mode: int = 0o600) -> None:
-    """Writes a file that only this user may read, whatever the umask is.
+    """Writes a file that only this user may read, for every umask.
 
     Raises OSError if the file cannot be written, or if it is a link or a pipe.
     """
@@ -61,7 +61,7 @@ def make_directories(path: Path) -> None:
 
 
 def make_private(path: Path, variable: str) -> None:
-    """Creates a directory that only this user may access, whatever the umask is.
+    """Creates a directory that only this user may access, for every umask.
 
     Raises OSError if the directory cannot be created. See `check_private` for the arguments and the other errors.
     """

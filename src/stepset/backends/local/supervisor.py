@@ -42,7 +42,7 @@ class Assignment:
     """The input of a supervisor.
 
     Args:
-        claims: the claimed addresses and ports. The supervisor releases them when the run has finished.
+        claims: the claimed addresses and ports. The supervisor releases the claims when the run has finished.
         specs: the pods of the first attempt.
         ports: the port numbers of the first attempt, by the name of the port.
         guarded: whether a guard must block connections from other machines to the ports.

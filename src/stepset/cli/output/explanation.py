@@ -83,7 +83,7 @@ class Success(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The command and the variables of each pod group, and the rules that determine them."""
+    """The command and the variables of each pod group, and the rules that determine the command and the variables."""
 
     name: str
     framework: str

@@ -56,7 +56,7 @@ after the run."""
 
 
 class RunDisplay:
-    """Prints the lines and the state of one run. It is a RunListener.
+    """A RunListener that prints the lines and the state of one run.
 
     Args:
         lines: the stream for the lines of the ranks.

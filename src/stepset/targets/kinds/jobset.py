@@ -1,7 +1,7 @@
-"""The target `jobset`, which renders a JobSet. This is the default target. It requires the JobSet controller.
+"""The default target `jobset`, which renders a JobSet, and requires the JobSet controller.
 
-Source of the fields: kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go). The labels and the names of
-pods and containers are those of Kubeflow Trainer v2.3.0, because Trainer's tools depend on them.
+Source of the fields: kubernetes-sigs/jobset v0.12.0 (api/jobset/v1alpha2/jobset_types.go). Kubeflow Trainer v2.3.0 uses
+the same labels and the same names of pods and containers, and Trainer's tools depend on these labels and names.
 """
 
 from __future__ import annotations

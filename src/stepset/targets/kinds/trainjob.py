@@ -1,4 +1,4 @@
-"""The target `trainjob`, for clusters with Kubeflow Trainer. It renders a TrainJob and a TrainingRuntime for each run.
+"""The target `trainjob`, for clusters with Kubeflow Trainer. The target renders a TrainJob and a TrainingRuntime.
 
 The TrainJob contains the fields that users of Kubeflow Trainer expect in a TrainJob. The TrainingRuntime contains
 settings for which a TrainJob has no fields, such as volumes, restarts and gang scheduling. The manifests omit all

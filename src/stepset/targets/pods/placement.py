@@ -27,8 +27,9 @@ PLACEMENT_FIELDS = frozenset({"nodeSelector", "tolerations", "affinity", "nodeNa
 """The fields of a pod spec that select machines. In `pod_template`, these fields apply only to the nodes."""
 
 _NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
-"""With this annotation, an administrator labels the machines of a domain with the name of the Job that may use them.
-JobSet then sets a node selector and a toleration (jobset v0.12.0 pkg/controllers/jobset_controller.go, constructJob).
+"""With this annotation, an administrator labels the machines of a domain with the name of the Job that may use the
+machines. JobSet then sets a node selector and a toleration (jobset v0.12.0 pkg/controllers/jobset_controller.go,
+constructJob).
 """
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _KUEUE = "kueue.x-k8s.io/podset-"
@@ -53,8 +54,8 @@ def exclusive_group(plan: LaunchPlan) -> str:
 def node_selector_strategy(job: TrainingJob) -> dict[str, str]:
     """Returns the annotation with which the job selects JobSet's node-selector strategy, or an empty mapping.
 
-    JobSet's webhook reads the annotation from the pods, and the controller reads it from the Job of the pods. If only
-    the pods have the annotation, JobSet ignores `scheduling.topology.exclusive`.
+    JobSet's webhook reads the annotation from the pods, and the controller reads the annotation from the Job of the
+    pods. If only the pods have the annotation, JobSet ignores `scheduling.topology.exclusive`.
     """
     given = {**job.annotations, **pod_annotations(job.pod_template)}
     return {_NODE_SELECTOR: str(given[_NODE_SELECTOR])} if _NODE_SELECTOR in given else {}

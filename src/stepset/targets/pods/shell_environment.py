@@ -1,4 +1,4 @@
-"""Creates shell code that sets the variables of a command as the kubelet would set them."""
+"""Creates shell code that sets the variables of a command in the same way as the kubelet."""
 
 from __future__ import annotations
 

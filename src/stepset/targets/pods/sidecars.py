@@ -26,10 +26,10 @@ NEVER = "Never"
 def with_sidecars(template: Mapping[str, Any], keeps: Collection[str] = ()) -> dict[str, Any]:
     """Converts the containers of a pod template except the training container to sidecars.
 
-    The sidecars keep their fields and their order. They start after the other init containers. If there is no training
-    container, the template is not changed. A container with `restartPolicy: Never` stays a container. The field
-    `restartPolicy` is removed, because the pod has this policy, and because Kubernetes 1.34 and older reject the field
-    in a container.
+    The sidecars keep their fields and their order. The sidecars start after the other init containers. If there is no
+    training container, the template is not changed. A container with `restartPolicy: Never` stays a container. The
+    field `restartPolicy` is removed, because the pod has this policy, and because Kubernetes 1.34 and older reject the
+    field in a container.
 
     Args:
         keeps: the names of further containers that stay containers.

@@ -62,7 +62,7 @@ def key_path(ssh: SshKeys, agent: bool) -> str:
 
 
 def agent_files(ssh: SshKeys) -> list[dict[str, str]]:
-    """Returns the files that the agent copies. These are the private key and the known_hosts file."""
+    """Returns the files that the agent copies: the private key and the known_hosts file."""
     return [
         {"source": f"{ssh.path}/{PRIVATE_KEY}", "path": key_path(ssh, agent=True), "mode": "0600"},
         {"source": f"{ssh.path}/{PUBLIC_KEY}", "path": f"{SSH_KEYS_DIR}/{KNOWN_HOSTS}", "mode": "0600", "prefix": "* "},

@@ -50,7 +50,8 @@ def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str |
 def check_request(request: RenderRequest, target: str) -> None:
     """Raises BadInputError if a cluster would reject a run.
 
-    The function performs all checks of `check`. In addition, it checks the sources and the namespace of the run.
+    The function performs all checks of `check`. In addition, the function checks the sources and the namespace of the
+    run.
     """
     check_target(target)
     found = [*problems(request.job, request.plan, target, request.run)]

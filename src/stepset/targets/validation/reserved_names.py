@@ -1,4 +1,4 @@
-"""The environment variables that a job cannot set, because a target or the target's controller sets them.
+"""The environment variables that a job cannot set, because a target or the target's controller sets these variables.
 
 Sources: kubernetes v1.36 pkg/controller/job/indexed_job_utils.go (addCompletionIndexEnvVariable); volcano-sh/volcano
 docs/user-guide/how_to_use_svc_plugin.md.

@@ -1,6 +1,6 @@
 """Detects values of a job that contradict `security: restricted`.
 
-The rules for `pod_template` are those of k8s.io/pod-security-admission v0.36 policy/check_*.go for the levels baseline
+The rules for `pod_template` come from k8s.io/pod-security-admission v0.36 policy/check_*.go, for the levels baseline
 and restricted, without the exceptions for user namespaces. Missing fields are not reported, because stepset adds all
 fields that `restricted` requires (`pods/security.py`).
 """
@@ -86,7 +86,7 @@ def ssh_port_notes(job: TrainingJob) -> Iterator[str]:
     """Yields a note if the ssh servers may not be able to listen on their port, because they do not run as root.
 
     The first port that is available to all users is the sysctl `net.ipv4.ip_unprivileged_port_start` of the pod. The
-    pod can set this sysctl. Some container runtimes set it to 0.
+    pod can set this sysctl. Some container runtimes set the sysctl to 0.
     """
     if job.security != RESTRICTED or not isinstance(job.framework, MPI):
         return

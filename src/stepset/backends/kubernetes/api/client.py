@@ -1,4 +1,4 @@
-"""The asynchronous client of an API server. It sends requests and reads replies or streamed responses.
+"""The asynchronous client of an API server, which sends requests and reads replies or streamed responses.
 
 The client sends its requests with aiohttp (docs/design/following.md gives the reasons). The `kubernetes` package
 provides the configuration and the credentials.
@@ -264,7 +264,7 @@ class Client:
     async def _check_server(self, reply: Reply) -> None:
         """Raises InfrastructureError if a reply is not from an API server.
 
-        An API server that does not serve a path replies as other web servers do. Therefore, after the first such reply,
+        An API server that does not serve a path replies like other web servers. Therefore, after the first such reply,
         this method requests a path that every API server serves.
         """
         if reply.status == NOT_FOUND and not reply.body and not self._checked:
@@ -343,7 +343,7 @@ class Client:
     async def _reload(self, refused: _Session) -> bool:
         """Reads the credentials again. Returns whether the credentials may have changed.
 
-        If another request has already read the credentials again, this method does not read them.
+        If another request has already read the credentials again, this method does nothing.
         """
         async with self._opening:
             if self._session is not refused:

@@ -20,8 +20,8 @@ _USER = re.compile(
 _ESCAPED = re.compile(r'\\(["\\])')
 _GANGS = {"scheduling.x-k8s.io": "coscheduling", "scheduling.volcano.sh": "volcano", "kueue.x-k8s.io": "kueue"}
 MAY_NOT_EXIST = ", which might not exist (stepset rbac --create-namespace also creates it)"
-"""The text after the name of a namespace in an error, if it is possible that the account has no permission in the
-namespace. The server replies in the same way if the namespace does not exist."""
+"""The text after the name of a namespace in an error, if the account may have no permission in the namespace. The
+server replies in the same way if the namespace does not exist."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Merges more logs than can be open at the same time.
 
-The logs are merged in groups, and the result of each group is stored in a temporary file. This is necessary because
-each open log needs a file descriptor, and a process has about a thousand file descriptors.
+The logs are merged in groups, and the result of each group is stored in a temporary file. The reason is that each open
+log needs a file descriptor, and a process has about a thousand file descriptors.
 """
 
 from __future__ import annotations

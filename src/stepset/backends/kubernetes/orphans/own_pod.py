@@ -17,7 +17,7 @@ def own_pod(token: Path = TOKEN) -> OwnerPod | None:
 
     The token of a pod contains the pod's name and uid
     (kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin). Before stepset uses the name and the uid,
-    stepset reads the pod from the API server to check them (submit/watchers.py).
+    stepset checks both values by reading the pod from the API server (submit/watchers.py).
     """
     try:
         payload = token.read_text("ascii").split(".")[1]

@@ -34,7 +34,8 @@ class QueueCheck:
     Args:
         problems: the reasons why Kueue cannot admit the run.
         notes: a line if the queue is inactive, and a line for each check that was not possible.
-        cluster_queue: the ClusterQueue of the queue. None if it could not be read, or if the run has no queue.
+        cluster_queue: the ClusterQueue of the queue. None if the ClusterQueue could not be read, or if the run has no
+            queue.
     """
 
     problems: tuple[str, ...] = ()

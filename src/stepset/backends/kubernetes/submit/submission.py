@@ -229,11 +229,11 @@ class _Submission:
     async def _replace(self, wanted: Manifest, made: Submitted) -> None:
         """Replaces an existing object. If the workload owns the existing object, does nothing.
 
-        In this case, another submission of the same run has created the object, and pods may already use it.
+        In this case, another submission of the same run has created the object, and pods may already use the object.
 
         Raises BadInputError if the existing object does not have the label of this run. Also raises BadInputError if a
         ConfigMap without an owner existed before the first submission of the run. stepset creates no such ConfigMap,
-        and a pod of the run may already have started with it.
+        and a pod of the run may already have started with such a ConfigMap.
         """
         existing = await self._existing(wanted)
         owner = _owner_of(existing or {})

@@ -26,7 +26,7 @@ def image_and_placement(pods_of: Manifest, image: str | None) -> dict[str, Any]:
     """Returns the image and the placement of the training pods of the first group.
 
     Args:
-        pods_of: the object that contains the pod templates. This is the workload, or the TrainingRuntime of a TrainJob.
+        pods_of: the object that contains the pod templates: the workload, or the TrainingRuntime of a TrainJob.
         image: the image of the pods. For a TrainJob, the pod templates do not contain the image.
     """
     spec = templates_of(pods_of)[0]["spec"]

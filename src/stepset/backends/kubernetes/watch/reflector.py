@@ -152,7 +152,7 @@ class Reflector:
     def _expired(self, error: StepsetError) -> bool:
         """Returns whether the resource version of the watch request is too old for the server (410).
 
-        If it is too old, the next request is a list request.
+        If the version is too old, the next request is a list request.
         """
         expired = isinstance(error, RefusedError) and error.reply.status == GONE
         if expired:

@@ -36,7 +36,7 @@ class _Program(ctypes.Structure):
 def kernel_notifies() -> bool:
     """Returns whether the kernel can report system calls to another process.
 
-    Linux 5.0 and later versions support such reports. A sandbox may not support them.
+    Linux 5.0 and later versions support such reports. A sandbox may not support such reports.
     """
     calls = _SYSTEM_CALLS.get(os.uname().machine)
     if calls is None or sys.platform != "linux":
