@@ -343,7 +343,7 @@ class Client:
     async def _reload(self, refused: _Session) -> bool:
         """Reads the credentials again. Returns whether the credentials may have changed.
 
-        If another request has already read the credentials again, this method does nothing.
+        If another request has already read the credentials again, this method reads nothing.
         """
         async with self._opening:
             if self._session is not refused:
