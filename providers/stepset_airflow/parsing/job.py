@@ -112,8 +112,8 @@ def _plan_problems(data: Mapping[str, Any], where: str, ranks: frozenset[int]) -
 def missing_parts(given: Given, folder: Path) -> Iterator[str]:
     """Yields a problem if the job file or the script does not exist, or if a required image is missing.
 
-    An absolute path is not checked, because the task may run on another machine, and the path may exist there. If the
-    DAG file is in a zip file, no path is checked.
+    An absolute path is not checked, because the task may run on another machine on which the path exists. If the DAG
+    file is in a zip file, no path is checked.
 
     Args:
         given: the arguments of the operator.

@@ -32,7 +32,7 @@ class EnvEntry:
         replaced: the value that stepset would have set, if the job overrides this value. Otherwise None.
         pod_value: the value in the pod's manifest, if the agent sets the variable. None if the manifest does not
             contain the variable.
-        from_pod: whether the agent derives the value of each process from the pod's value. If so, the job may set the
+        from_pod: whether the agent derives the value of each process from the pod's value. If True, the job may set the
             variable.
     """
 

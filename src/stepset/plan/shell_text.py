@@ -31,9 +31,10 @@ _SUBCOMMANDS = {"conda": "run", "mamba": "run", "micromamba": "run", "uv": "run"
 def only_command(text: str) -> list[str] | None:
     """Returns the words of the main command in a script, without `exec` and without assignments before the command.
 
-    The main command is the only command that is not preparation. Returns None if there is no main command or more than
-    one. Also returns None if the script is not a list of simple commands, for example if it contains conditions, loops
-    or functions. In the returned words, each `$` stands for a value that only the shell can determine.
+    The main command is the only command that is not preparation. Returns None if there is no main command, or more than
+    one main command. Also returns None if the script is not a list of simple commands, for example if it contains
+    conditions, loops or functions. In the returned words, each `$` stands for a value that only the shell can
+    determine.
 
     >>> only_command("set -e; cd /work && OMP_NUM_THREADS=8 torchrun --nnodes=$(NODES) train.py | tee log")
     ['torchrun', '--nnodes=$', 'train.py']

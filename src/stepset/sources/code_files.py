@@ -21,7 +21,7 @@ MAX_FILES = 10_000
 MAX_PATH = 4_000
 """The maximum number of bytes of a path within the code directory. Linux limits paths to 4,096 bytes (PATH_MAX)."""
 MAX_ENTRIES = 100_000
-"""The maximum number of examined files and directories, including ignored ones. The limit also bounds the time."""
+"""The maximum number of examined files and directories, including ignored files. The limit also bounds the time."""
 _SHOWN = 10
 
 
@@ -46,7 +46,7 @@ class CodeFiles:
     Args:
         directory: the path of the code directory. Symbolic links in this path are resolved.
         files: the shipped files. The keys are the paths of the files within the directory, in sorted order.
-        ignore_file: the name of the ignore files that are used, or None if there are none.
+        ignore_file: the name of the ignore files that are used, or None without ignore files.
         ignored_files: the number of ignored files. The number does not include files in ignored directories.
         ignored_directories: the number of ignored directories.
     """

@@ -45,7 +45,7 @@ _SETTINGS = {
         'security="restricted", or a securityContext in pod_template',
     ),
 }
-"""The names of the fields of kfp-kubernetes' KubernetesExecutorConfig, and the settings (kfp 2.17.0)."""
+"""The fields of KubernetesExecutorConfig, a class of kfp-kubernetes, and the settings (kfp 2.17.0)."""
 _METADATA = {
     "labels": _Setting("add_pod_label", ("labels", "pod_template"), 'labels={"KEY": "VALUE"}'),
     "annotations": _Setting("add_pod_annotation", ("annotations", "pod_template"), 'annotations={"KEY": "VALUE"}'),

@@ -289,7 +289,7 @@ class RunFollower:
             await self._set_status(status)
 
     async def _show_progress(self) -> None:
-        """Notifies the observer of each new progress report except the last one, which the next status contains."""
+        """Notifies the observer of each new progress report except the last, which the next status contains."""
         for progress in self._reports.take_recent()[:-1]:
             await self._notify(self._shown.with_(progress=progress))
 

@@ -350,7 +350,7 @@ class ClusterRuns:
         return _final(cancelled)
 
     async def gone(self, workload: Manifest) -> bool:
-        """Returns whether a run and all its pods are deleted. If so, a new run may use the run's name and files."""
+        """Returns whether a run and all its pods are deleted, so that a new run may use the run's name and files."""
         about = workload["metadata"]
         if await self.workload(str(about["name"]), str(about["uid"])) is not None:
             return False

@@ -30,11 +30,9 @@ TICK = 0.1
 SETTLE = 1.0
 """The number of seconds to wait for the failure of a peer after a rank has lost the connection to this peer."""
 REPORT = 2.0
-"""The seconds in which a failed pod must report its failure and exit. The agent waits for the same number of
-seconds."""
+"""The seconds in which a failed pod must report its failure and exit. The agent waits for this number of seconds."""
 MOST_RANKS = 10_000
-"""The maximum number of ranks of a run. Events of further ranks are ignored, since each rank adds a row to the
-state."""
+"""The maximum number of ranks of a run. Each rank adds a row to the state, so events of further ranks are ignored."""
 MARGIN = 2.0
 """An agent that has not exited this number of seconds after the grace period is killed."""
 

@@ -125,7 +125,7 @@ def _must_exist(script: str) -> None:
 def names_program(args: JobArgs) -> bool:
     """Returns whether a command line contains a script, a job file, a module or a command.
 
-    If not, the argument TARGET may be the name of an earlier run.
+    If the result is False, the argument TARGET may be the name of an earlier run.
     """
     return names_file(args.target or "") or args.module is not None or args.command
 

@@ -52,10 +52,9 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
 
 
 def print_selected(backend: Backend, name: str, selection: LogSelection, *, raw: bool, timestamps: bool) -> bool:
-    """Writes the lines that `selection` selects to stdout, in the format of `print_logs`. Returns whether there are
-    any.
+    """Writes the lines that `selection` selects to stdout, in the format of `print_logs`.
 
-    If `timestamps` is true, each line begins with the time of the line.
+    Returns whether `selection` selects any lines. If `timestamps` is true, each line begins with the time of the line.
     """
     sys.stdout.flush()
     printed = False

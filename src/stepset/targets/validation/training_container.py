@@ -49,7 +49,8 @@ def _replaces_command(container: Mapping[str, Any]) -> bool:
 def _replaced_starters(plan: LaunchPlan, place: str) -> Iterator[str]:
     """Yields a problem if a replaced command would have started the ranks of the job.
 
-    The commands of torch jobs are not examined here, because they may start torchrun (`frameworks/rank_starters.py`).
+    This function does not examine the commands of torch jobs, because they may start torchrun
+    (`frameworks/rank_starters.py`).
     """
     if plan.ssh is not None:
         yield (

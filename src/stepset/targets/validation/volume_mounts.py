@@ -79,7 +79,7 @@ def shared_memory_notes(job: TrainingJob) -> Iterator[str]:
 def _shared_memory_size(job: TrainingJob) -> tuple[str, Any]:
     """Returns the path and the value of the size of /dev/shm in `pod_template`. The value is 0 if there is no size.
 
-    /dev/shm is the volume `dshm` of stepset, or another volume that the training container mounts there.
+    /dev/shm is the volume `dshm` of stepset, or another volume that the training container mounts at /dev/shm.
     """
     spec, mounts = pod_spec(job.pod_template), rows(node_container(job.pod_template), "volumeMounts")
     paths = [(str(mount.get("name")), posixpath.normpath(str(mount.get("mountPath")))) for mount in mounts]

@@ -21,7 +21,7 @@ PodSpecs = Sequence[tuple[Mapping[str, Any], int]]
 """The `spec` of one pod of each group, and the number of pods of the group."""
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
-"""The resources whose requests a quota may also limit without the prefix `requests.`."""
+"""A quota limits the requests of these resources even if the quota omits the prefix `requests.`."""
 
 
 async def quota_notes(client: Client, namespace: str, pods: PodSpecs) -> list[str] | None:

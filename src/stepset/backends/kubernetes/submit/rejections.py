@@ -80,7 +80,7 @@ def unknown_fields(warning: str, manifest: Manifest, mapper: FieldMapper) -> str
     """Returns a server's warning.
 
     If the warning is about an unknown field of the manifest, the returned warning names the corresponding field of the
-    job file, if there is one.
+    job file, if this field exists.
     """
     if found := _UNKNOWN_FIELD.search(warning):
         field = mapper.field(manifest, found[2]) or f"{manifest['kind']} {_shortened(found[2])}"

@@ -13,7 +13,7 @@ from stepset.plan.model import LaunchPlan
 
 
 def exposed_ports(framework: str, plan: LaunchPlan, ports: Mapping[str, int], obstacle: str) -> tuple[str, ...]:
-    """Returns a note that lists the ports that other hosts can reach. Returns an empty tuple if there are none.
+    """Returns a note that lists the ports that other hosts can reach. Returns an empty tuple if there is no such port.
 
     Args:
         framework: the framework of the job.
