@@ -63,7 +63,7 @@ class Cursor:
         self._above: list[os.stat_result] = []
 
     def enter(self, name: str) -> None:
-        """Changes to a directory in this directory.
+        """Moves the cursor to a directory in this directory.
 
         Raises:
             ReplacedError: the entry is a link or another file.
@@ -78,14 +78,14 @@ class Cursor:
         self.parts.append(name)
 
     def leave(self) -> None:
-        """Changes to the directory above this directory. Raises ReplacedError if this directory was moved."""
+        """Moves the cursor to the directory above this directory. Raises ReplacedError if this directory was moved."""
         before, name = self._above.pop(), self.parts.pop()
         self._change("..")
         if not os.path.samestat(before, self.about):
             raise ReplacedError(errno.ESTALE, "was moved while it was read", name)
 
     def move_to(self, parts: Sequence[str]) -> None:
-        """Changes to another directory below the first directory. Raises the same errors as `enter` and `leave`."""
+        """Moves the cursor to another directory below the first directory. Raises the errors of `enter` and `leave`."""
         pairs = zip(self.parts, parts, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         while len(self.parts) > common:

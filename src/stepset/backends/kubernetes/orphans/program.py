@@ -224,7 +224,7 @@ def workflow_end(workflow: Optional[Fields], node: str) -> str:
 def _may_retry(node: Fields, step: str) -> bool:
     """Returns whether `node` may retry a step.
 
-    This is possible if `node` is an unfinished Retry node of the step or of a parent of the step.
+    The result is True if `node` is an unfinished Retry node of the step or of a parent of the step.
     """
     if node.get("type") != "Retry" or node.get("phase") in _NODE_ENDED:
         return False
