@@ -63,7 +63,7 @@ _MAX_LENGTH = 4096
 _MAX_DOUBLE_STARS = 2
 _STAR = r"\[\^/\]\*"
 _BETWEEN_STARS = re.compile(rf"{_STAR}((?:(?!{_STAR})(?:\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[^][/\\()]))+)(?={_STAR})")
-"""In the regular expression of a pattern: a `*`, and the characters between two `*` of the same name."""
+"""Regular expressions that match, in the regular expression of a pattern, a `*` and the characters between two `*`."""
 _END = "\0"
 """A suffix that is added to every pattern and to every path. File names cannot contain this character.
 

@@ -45,12 +45,12 @@ _SETTINGS = {
         'security="restricted", or a securityContext in pod_template',
     ),
 }
-"""The fields of KubernetesExecutorConfig, a class of kfp-kubernetes, and the settings (kfp 2.17.0)."""
+"""A mapping from fields of KubernetesExecutorConfig, a class of kfp-kubernetes 2.17.0, to settings."""
 _METADATA = {
     "labels": _Setting("add_pod_label", ("labels", "pod_template"), 'labels={"KEY": "VALUE"}'),
     "annotations": _Setting("add_pod_annotation", ("annotations", "pod_template"), 'annotations={"KEY": "VALUE"}'),
 }
-"""The fields of `podMetadata`, and the settings."""
+"""A mapping from fields of `podMetadata` to settings."""
 
 
 def not_passed_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[str]:

@@ -166,7 +166,8 @@ class LocalHandle:
         self._requests.append(reason)
 
     def cancel_requests(self) -> list[str]:
-        """Returns the reason of each request of this process and of other processes to stop the run, or ""."""
+        """Returns the reasons of all requests to stop the run, from this process and other processes. A reason may be
+        ""."""
         # The number is the size of a file that a rank can make arbitrarily large. A second request kills the run.
         return [*self._requests, *[""] * min(2, self._run.cancel_requests())]
 

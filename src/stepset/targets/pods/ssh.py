@@ -40,7 +40,7 @@ _ROOT_SSH = "/root/.ssh"
 CONFIG_VOLUME = "stepset-ssh"
 _SSH_PORT = "ssh"
 _ANY_FIELD = "metadata.name"
-"""Stands for the fields of a pod that contain its index and its restarts, which are unknown before the pod exists."""
+"""A placeholder for the pod's fields with its index and its restarts, which are unknown before the pod exists."""
 
 # If sshd runs as root, the directory /run/sshd must exist. Images do not contain this directory. It cannot be a volume,
 # because the file mode of a volume would be wrong.

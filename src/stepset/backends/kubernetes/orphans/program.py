@@ -1,4 +1,4 @@
-"""The program of a watcher's pod. It stops one run when the run's owner has finished and will not be retried.
+"""The program of a watcher's pod, which stops one run when the run's owner has finished and will not be retried.
 
 The program may run with the Python of a training image. Therefore the program uses only the standard library and works
 on Python 3.8. The configuration of the program is JSON (`watcher.py`). If the server does not answer, refuses a request
