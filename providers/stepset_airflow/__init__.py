@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepset_airflow.exceptions import TrainingTaskError
+    from stepset_airflow.hooks.distributed_train import DistributedTrainHook
     from stepset_airflow.operators.distributed_train import DistributedTrainOperator
     from stepset_airflow.retry import TrainingRetryPolicy
     from stepset_airflow.sensors.distributed_train import DistributedTrainSensor
     from stepset_airflow.triggers.jobset_finished import JobSetFinishedEventTrigger
 
 __all__ = [
+    "DistributedTrainHook",
     "DistributedTrainOperator",
     "DistributedTrainSensor",
     "JobSetFinishedEventTrigger",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "DistributedTrainHook": "hooks.distributed_train",
     "DistributedTrainOperator": "operators.distributed_train",
     "DistributedTrainSensor": "sensors.distributed_train",
     "JobSetFinishedEventTrigger": "triggers.jobset_finished",

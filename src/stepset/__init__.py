@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
-    from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
-    from stepset.notebook.results import Diagnosis, LogLines, RunList
+    from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup, HangKind
+    from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
     from stepset.plan.explain import ExplainRow
     from stepset.run_status import (
         Failure,
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
         RunStatus,
         Waiting,
     )
-    from stepset.runs import Run, cancel, delete, diagnose, list_runs, logs, status
+    from stepset.runs import Run, cancel, delete, diagnose, list_runs, logs, stacks, status
     from stepset.spec import TrainingJob, load_job
     from stepset.watch.lines import OpenLine
+    from stepset.watch.stacks.model import RankStacks, StackCollective, StackFrame, StackProcess, StackThread
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "Hang",
+    "HangFrame",
     "HangGroup",
     "HangKind",
     "InfrastructureError",
@@ -57,13 +59,18 @@ __all__ = [
     "Phase",
     "Progress",
     "ProgressPoint",
+    "RankStacks",
     "RankStatus",
     "Run",
     "RunList",
     "RunListener",
     "RunNotFoundError",
     "RunStatus",
+    "StackCollective",
     "StackFrame",
+    "StackProcess",
+    "StackThread",
+    "Stacks",
     "StepsetError",
     "TrainingFailedError",
     "TrainingJob",
@@ -79,6 +86,7 @@ __all__ = [
     "prune",
     "render",
     "run",
+    "stacks",
     "status",
     "submit",
 ]
@@ -93,6 +101,7 @@ _MODULES = {
     "Failure": "stepset.run_status",
     "FailureKind": "stepset.run_status",
     "Hang": "stepset.hang",
+    "HangFrame": "stepset.hang",
     "HangGroup": "stepset.hang",
     "HangKind": "stepset.hang",
     "InfrastructureError": "stepset.errors",
@@ -104,13 +113,18 @@ _MODULES = {
     "Phase": "stepset.run_status",
     "Progress": "stepset.run_status",
     "ProgressPoint": "stepset.run_status",
+    "RankStacks": "stepset.watch.stacks.model",
     "RankStatus": "stepset.run_status",
     "Run": "stepset.runs",
     "RunList": "stepset.notebook.results",
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
     "RunStatus": "stepset.html.status_text",  # this module registers the text and HTML that notebooks show
-    "StackFrame": "stepset.hang",
+    "StackCollective": "stepset.watch.stacks.model",
+    "StackFrame": "stepset.watch.stacks.model",
+    "StackProcess": "stepset.watch.stacks.model",
+    "StackThread": "stepset.watch.stacks.model",
+    "Stacks": "stepset.notebook.results",
     "StepsetError": "stepset.errors",
     "TrainingFailedError": "stepset.errors",
     "TrainingJob": "stepset.spec",
@@ -125,6 +139,7 @@ _MODULES = {
     "prune": "stepset.api",
     "render": "stepset.api",
     "run": "stepset.api",
+    "stacks": "stepset.runs",
     "status": "stepset.runs",
     "submit": "stepset.api",
 }

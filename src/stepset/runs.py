@@ -19,7 +19,7 @@ from stepset.html.card import card, cell
 from stepset.html.escaped import escaped
 from stepset.log_sources import check_sources, sources_of
 from stepset.notebook.kernel import display_of_kernel
-from stepset.notebook.results import Diagnosis, LogLines, RunList
+from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
 from stepset.run_filter import RunFilter, phases_of, reasons_of
 from stepset.run_status import LogLine, Phase, RunStatus
 from stepset.watch.lines import line_of
@@ -201,6 +201,35 @@ def diagnose(
     return Diagnosis(status(name, backend, cluster=cluster))
 
 
+def stacks(
+    name: str | Run | RunStatus,
+    backend: str = "local",
+    *,
+    ranks: Ranks | None = None,
+    cluster: ClusterOptions | None = None,
+) -> Stacks:
+    """Returns the stacks of the running ranks of a run: where each rank is in the code. The ranks continue.
+
+    Args:
+        name, backend, cluster: the same arguments as those of `status`.
+        ranks: the ranks, as for `logs`. Default: all ranks.
+
+    Returns:
+        The stacks. `problems` has one line for each pod or rank whose stacks cannot be read.
+
+    Raises:
+        BadInputError: an argument is not valid, or no selected rank is running.
+        RunNotFoundError: no run has this name.
+        InfrastructureError: no stack can be read. On a cluster, the account needs the permission that
+            `stepset rbac --with exec` grants.
+    """
+    name, backend, cluster = located(name, backend, cluster)
+    sources, opened = selected_sources(ranks), backend_of(backend, cluster)
+    if sources is not None:
+        check_sources(sources, opened.status(name), "ranks")
+    return Stacks.of(opened.stacks(name, sources))
+
+
 @dataclass(frozen=True)
 class Run:
     """A run that `submit` started. The run does not depend on the process that started it.
@@ -240,6 +269,10 @@ class Run:
             previous=previous,
             cluster=self.cluster,
         )
+
+    def stacks(self, *, ranks: Ranks | None = None) -> Stacks:
+        """Returns the stacks of the running ranks. `stepset.stacks` documents the argument."""
+        return stacks(self.name, self.backend, ranks=ranks, cluster=self.cluster)
 
     def wait(self, timeout: float | None = None) -> RunStatus:
         """Waits until the run has finished, or until `timeout` seconds have passed. Returns the current status.
@@ -334,8 +367,12 @@ def log_selection(
         raise BadInputError("previous: the previous attempt is over; leave out follow")
     if tail is not None and tail < 0:
         raise BadInputError(f"tail: {tail} is too small; give 0 or more")
-    wanted = None if ranks is None else sources_of(_words(ranks), "ranks")
-    return LogSelection(wanted, None if since is None else time.time() - since, tail, previous, follow)
+    return LogSelection(selected_sources(ranks), None if since is None else time.time() - since, tail, previous, follow)
+
+
+def selected_sources(ranks: Ranks | None) -> frozenset[str] | None:
+    """Returns the sources of the given ranks, or None for all ranks. Raises BadInputError if `ranks` is not valid."""
+    return None if ranks is None else sources_of(_words(ranks), "ranks")
 
 
 def _several(given: str | Sequence[str]) -> list[str]:

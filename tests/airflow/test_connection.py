@@ -18,6 +18,7 @@ from stepset.backends.kubernetes.api.config import ClientConfig
 from stepset.backends.kubernetes.api.connection import Connection
 from stepset.errors import BadInputError
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of, connect
+from stepset_airflow.hooks.distributed_train import DistributedTrainHook
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import run_again
 
@@ -217,3 +218,11 @@ def test_the_triggerer_finds_the_same_cluster(
             return of(await client.open())
 
     assert asyncio.run(in_a_loop()) == found(**parameters)
+
+
+def test_the_hook_for_stacks_uses_the_connection_and_checks_the_ranks_first() -> None:
+    hook = DistributedTrainHook(kubernetes_conn_id="none")
+    with pytest.raises(BadInputError, match=r"^kubernetes_conn_id: connection 'none' does not exist"):
+        hook.stacks("digits-1")
+    with pytest.raises(BadInputError, match=r"^ranks: '2-x' is neither a rank nor a range"):
+        hook.stacks("digits-1", ranks="2-x")

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from stepset.cli.output.documents import run_document
+from stepset.cli.output.documents import run_document, stacks_document
 from stepset.cli.output.schema import output_schema
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
+from stepset.watch.stacks.document import read_document
+from stepset.watch.stacks.model import RunStacks
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, write_scripts
+from tests.stacks import document, loading, waiting
 from tests.waiting import until
 from tests.watch.hangs.test_stalled import hangs, status
 
@@ -73,6 +76,12 @@ def test_every_field_of_a_run_is_described() -> None:
         if "description" not in field and name not in ("apiVersion", "kind")
     ]
     assert undescribed == []
+
+
+def test_the_stacks_of_a_run_match() -> None:
+    ranks = read_document(document(waiting(0), loading(1), {"rank": 2}))
+    found = stacks_document(RunStacks("a-1", 1.5, ranks, ("pod a: refused",)))
+    assert checked(json.dumps(found), "Stacks")["at"] == "1970-01-01T00:00:01.500Z"
 
 
 def test_a_run_with_every_detail_matches() -> None:

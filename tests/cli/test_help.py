@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli
 
 COMMANDS = (
     "run", "init", "doctor", "explain", "validate", "render", "schema", "rbac",
-    "status", "logs", "exec", "wait", "cancel", "list", "delete", "prune", "diagnose", "failures",
+    "status", "logs", "stacks", "exec", "wait", "cancel", "list", "delete", "prune", "diagnose", "failures",
 )  # fmt: skip
 
 
@@ -74,7 +74,9 @@ def test_help_imports_no_unnecessary_module(argv: list[str], heavy: set[str]) ->
 def test_a_mistyped_command_is_a_usage_error_that_names_the_nearest(cli: Cli) -> None:
     result = cli("statsu")
     assert result.code == 2
-    assert result.errors == ["stepset: No such command 'statsu'. Did you mean 'status'?; see 'stepset --help'"]
+    assert result.errors == [
+        "stepset: No such command 'statsu'. Did you mean 'status', 'stacks'?; see 'stepset --help'"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # code that only reads the state of a run should not import t
     from stepset.spec.job import TrainingJob
     from stepset.watch.lines import OpenLine
     from stepset.watch.live_lines import LiveLine
+    from stepset.watch.stacks.model import RunStacks
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,20 @@ class Backend(Protocol):
         Raises:
             BadInputError: the rank is not running.
             InfrastructureError: the account has no permission to start a command.
+        """
+
+    def stacks(self, name: str, sources: frozenset[str] | None = None) -> RunStacks:
+        """Returns the stacks of the running ranks of a run. The ranks continue.
+
+        On a cluster, the agent is started in the pods of the ranks. The pods are read at the same time.
+
+        Args:
+            sources: the sources of the ranks, such as `rank 2`. None selects all ranks.
+
+        Raises:
+            BadInputError: no selected rank is running.
+            InfrastructureError: no stack can be read, for example because the account lacks a permission. If only some
+                pods cannot be read, the result contains a line for each of these pods.
         """
 
     def wait(

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 import stepset
 from stepset.cli.arguments.job_args import ProgramCommand
-from stepset.cli.commands import deletion, doctor, failures, init, jobs, listing, render, run, runs
+from stepset.cli.commands import deletion, doctor, failures, init, jobs, listing, render, run, runs, stacks
 from stepset.cli.commands import exec as exec_command
 from stepset.cli.output.errors import report
 from stepset.cli.output.terminal import replace_closed_streams
@@ -34,6 +34,7 @@ _ABOUT_RUNS = (
     runs.wait,
     runs.cancel,
     runs.diagnose,
+    stacks.stacks,
     deletion.delete,
     deletion.prune,
     failures.failures,

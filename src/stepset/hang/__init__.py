@@ -20,7 +20,7 @@ class HangKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StackFrame:
+class HangFrame:
     """A frame of a Python stack.
 
     Args:
@@ -79,10 +79,10 @@ class HangGroup:
     state: str
     guilty: bool = False
     collective: CollectiveCall | None = None
-    frame: StackFrame | None = None
+    frame: HangFrame | None = None
     process: str = ""
     node: str = ""
-    others: tuple[StackFrame, ...] = ()
+    others: tuple[HangFrame, ...] = ()
     why: str = ""
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 from stepset.errors import explain_interrupt
 from stepset.html.lists import line_text, lines_html, metrics_text, run_list_html, variables_html
+from stepset.html.stacks import stacks_html, stacks_page
 from stepset.html.status_text import status_text
 from stepset.plan.explain import ExplainRow
 from stepset.printable import printable
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.run_cells import run_cells
+from stepset.watch.present.stacks_text import stacks_text, time_words
+from stepset.watch.stacks.model import RunStacks
 
 SHOWN_LINES = 1000
 """The number of last lines of a log that a cell shows."""
@@ -80,6 +83,27 @@ class Diagnosis(str):
     def _repr_html_(self) -> str:
         """Returns the run's status as HTML for notebooks."""
         return self.status._repr_html_()
+
+
+class Stacks(RunStacks):
+    """The stacks that `stepset.stacks` returns. A notebook shows them as a flame graph, `print` as text."""
+
+    @classmethod
+    def of(cls, found: RunStacks) -> Stacks:
+        """Returns the same stacks as an object of this class."""
+        return cls(found.run, found.at, found.ranks, found.problems)
+
+    def __repr__(self) -> str:
+        """Returns the text that `stepset stacks` prints."""
+        return "\n".join([stacks_text(self), *map(printable, self.problems)])
+
+    def _repr_html_(self) -> str:
+        """Returns the flame graph of the ranks as HTML for notebooks."""
+        return stacks_html(self, time_words(self))
+
+    def page(self) -> str:
+        """Returns a self-contained HTML page with the flame graph of the ranks."""
+        return stacks_page(self, time_words(self))
 
 
 class LogLines(Iterator[LogLine]):

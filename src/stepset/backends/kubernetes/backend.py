@@ -13,8 +13,9 @@ from functools import partial, wraps
 from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
+from stepset.backends.kubernetes.api.config import ClientConfig
 from stepset.backends.kubernetes.api.connection import Connection
-from stepset.backends.kubernetes.api.exec import exec_in_pod
+from stepset.backends.kubernetes.api.exec import exec_in_pod, read_from_pod
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
@@ -23,16 +24,20 @@ from stepset.backends.kubernetes.deleted_logs import deleted_logs
 from stepset.backends.kubernetes.expiry import delete_in_background
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.backends.kubernetes.pod_stacks import PodToRead, pods_of_run
 from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.option_names import Interface
+from stepset.backends.stacks import TIME_LIMIT, PodStacks, read_stacks
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.workload import verdict_of
 from stepset.watch.lines import Joiner
 from stepset.watch.live_lines import LiveLine
+from stepset.watch.stacks.document import MAX_BYTES
+from stepset.watch.stacks.model import RunStacks
 
 _CLOSE_TIMEOUT = 5.0
 """The number of seconds that `close` waits for the follower. After this time, `close` cancels the follower."""
@@ -51,6 +56,13 @@ def _blocking(
         return self._call(partial(method, self._runs, *args, **kwargs))
 
     return blocking
+
+
+def _document(config: ClientConfig, pod: PodToRead) -> bytes:
+    """Returns the stacks of a pod, as its agent prints them."""
+    if pod.command is None:
+        raise InfrastructureError(f"pod {pod.pod}: has no agent, which reads the stacks; set agent: true in the job")
+    return read_from_pod(config, pod.command, TIME_LIMIT, MAX_BYTES)
 
 
 class KubernetesBackend:
@@ -120,6 +132,13 @@ class KubernetesBackend:
             target = self._call(self._runs.pod_command, name, source, command)
             config = self._call(self._connection.client.open)
         return exec_in_pod(config, target)
+
+    def stacks(self, name: str, sources: frozenset[str] | None = None) -> RunStacks:
+        with self._connection:
+            found = self._call(pods_of_run, self._runs, name, sources)
+            config = self._call(self._connection.client.open)
+        pods = [PodStacks(pod.pod, pod.rows, partial(_document, config, pod)) for pod in found.pods]
+        return read_stacks(found.run, pods, found.problems)
 
     @property
     def place(self) -> str:

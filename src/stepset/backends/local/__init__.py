@@ -23,6 +23,7 @@ from stepset.run_status import LogLine, Phase, RunStatus
 if TYPE_CHECKING:
     from stepset.backends.local.launch import LocalHandle
     from stepset.watch.live_lines import LiveLine
+    from stepset.watch.stacks.model import RunStacks
 
 _POLL = 0.1
 _SHOW_EVERY = 0.5
@@ -113,6 +114,11 @@ class LocalBackend:
         from stepset.backends.local.exec import exec_beside_rank
 
         return exec_beside_rank(self._store.find(name), source, command)
+
+    def stacks(self, name: str, sources: frozenset[str] | None = None) -> RunStacks:
+        from stepset.backends.local.runs.stacks import local_stacks
+
+        return local_stacks(self._store.find(name), sources)
 
     def wait(
         self, name: str, timeout: float | None = None, show: Callable[[RunStatus], None] | None = None

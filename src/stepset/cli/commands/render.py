@@ -104,9 +104,9 @@ def rbac(
         typer.Option(
             "--with",
             metavar="RIGHT",
-            help="Also grant a right: exec, for stepset exec; orphan, for on_orphan: stop; priorities, to read"
-            " PriorityClasses and WorkloadPriorityClasses; quotas, to read ClusterQueues; validate, for the check of"
-            " pods by stepset validate --server; repeatable.",
+            help="Also grant a right: exec, for stepset exec and stacks; orphan, for on_orphan: stop; priorities, to"
+            " read PriorityClasses and WorkloadPriorityClasses; quotas, to read ClusterQueues; validate, for the check"
+            " of pods by stepset validate --server; repeatable.",
         ),
     ] = None,
     bindings_only: Annotated[

@@ -6,11 +6,13 @@ docs/cli-output.schema.json is the JSON Schema of these objects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from stepset.run_status import RunStatus
 from stepset.watch.present.sentences import last_restart
+from stepset.watch.stacks.model import RunStacks
 
 API_VERSION = "stepset.dev/v1"
 TIMES = ("created", "started", "finished", "expires")
@@ -53,6 +55,11 @@ def deletion_document(runs: Iterable[RunStatus], *, dry_run: bool) -> dict[str, 
     If `dry_run` is true, the JSON object contains the runs that the command would delete.
     """
     return document("DeletedRuns", {"dry_run": dry_run, "items": [run_document(run) for run in runs]})
+
+
+def stacks_document(run: RunStacks) -> dict[str, Any]:
+    """Returns the JSON object with the stacks of the ranks of a run."""
+    return document("Stacks", {**asdict(run), "at": time_text(run.at)})
 
 
 def time_text(seconds: float | None) -> str | None:

@@ -14,14 +14,24 @@ from stepset.cli.output.documents import API_VERSION, TIME_OF_HANG, TIME_OF_RANK
 from stepset.cli.output.explanation import Explanation
 from stepset.cli.output.failure_kinds import KindOfFailure
 from stepset.cli.output.shipped_files import ShippedFiles
-from stepset.hang import CollectiveCall, Hang, HangGroup, StackFrame
+from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup
 from stepset.run_status import Failure, Progress, RankStatus, RunStatus, Waiting
+from stepset.watch.stacks.model import (
+    RankStacks,
+    RunStacks,
+    StackCollective,
+    StackFrame,
+    StackProcess,
+    StackThread,
+)
 
 _FIELD = re.compile(r"^    (?:    )?([a-z_]+(?:, [a-z_]+)*): ", re.MULTILINE)
 _LAST_RESTART = (
     "the note that states the cause of the last restart of the run or one of its pods. It is empty if there was no"
     " restart, or if the cause is unknown."
 )
+_HANG = (Hang, HangGroup, CollectiveCall, HangFrame)
+_STACKS = (RunStacks, RankStacks, StackProcess, StackThread, StackFrame, StackCollective)
 _RUNS = {"type": "array", "items": {"$ref": "#/$defs/Run"}}
 
 
@@ -30,10 +40,10 @@ def output_schema() -> dict[str, Any]:
     from msgspec.json import schema_components
 
     _, components = schema_components(
-        [RunStatus, Explanation, ShippedFiles, Finding, KindOfFailure], ref_template="#/$defs/{name}"
+        [RunStatus, RunStacks, Explanation, ShippedFiles, Finding, KindOfFailure], ref_template="#/$defs/{name}"
     )
     definitions = {name: _complete(schema) for name, schema in components.items()}
-    for model in (RunStatus, RankStatus, Failure, Progress, Waiting, Hang, HangGroup, CollectiveCall, StackFrame):
+    for model in (RunStatus, RankStatus, Failure, Progress, Waiting, *_HANG, *_STACKS):
         _describe(definitions[model.__name__], model)
     run = definitions.pop("RunStatus")
     definitions.pop("ProgressPoint")  # documents have no `points`
@@ -46,6 +56,8 @@ def output_schema() -> dict[str, Any]:
         for name in names:
             about = of_schema["properties"][name].get("description", "")
             of_schema["properties"][name] = {**time, "description": about.replace(", in seconds since the epoch", "")}
+    stacks = definitions.pop("RunStacks")
+    stacks["properties"]["at"] = {**time, "description": "when the stacks were read."}
     size = {"type": ["integer", "null"], "description": "The bytes of its files; only with list --disk-usage."}
     run["properties"]["size"] = size
     run["properties"]["last_restart"] = {"type": "string", "description": _LAST_RESTART}
@@ -66,6 +78,7 @@ def output_schema() -> dict[str, Any]:
             {"items": {"type": "array", "items": {"$ref": "#/$defs/KindOfFailure"}}},
         ),
         **{name: definitions.pop(name) for name in ("Explanation", "ShippedFiles")},
+        "Stacks": stacks,
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.hang import StackFrame
+from stepset.hang import HangFrame
 from stepset.unstructured import integer, moment, rows, text
 from stepset.watch.bounded_json import finite
 
@@ -27,7 +27,7 @@ class Thread:
     """A thread of a Python process. The innermost frame comes first."""
 
     name: str
-    frames: tuple[StackFrame, ...]
+    frames: tuple[HangFrame, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Process:
     pid: int = 0
 
     @property
-    def main(self) -> tuple[StackFrame, ...]:
+    def main(self) -> tuple[HangFrame, ...]:
         """The frames of the main thread."""
         return self.threads[0].frames if self.threads else ()
 
@@ -147,7 +147,7 @@ def _process(data: Mapping[str, Any], budget: list[int]) -> Process:
     )
 
 
-def _frames(thread: Mapping[str, Any], budget: list[int]) -> Iterator[StackFrame]:
+def _frames(thread: Mapping[str, Any], budget: list[int]) -> Iterator[HangFrame]:
     frames = thread.get("frames")
     for frame in frames if isinstance(frames, list) else ():
         if budget[0] <= 0:
@@ -157,7 +157,7 @@ def _frames(thread: Mapping[str, Any], budget: list[int]) -> Iterator[StackFrame
         function, file, line = frame
         if isinstance(function, str) and isinstance(file, str) and integer({"line": line}, "line") is not None:
             budget[0] -= 1
-            yield StackFrame(function[:_NAME], file[-_PATH:], line)
+            yield HangFrame(function[:_NAME], file[-_PATH:], line)
 
 
 def _collective(data: Mapping[str, Any]) -> Collective:

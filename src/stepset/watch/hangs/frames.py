@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stepset.hang import StackFrame
+from stepset.hang import HangFrame
 from stepset.watch.crash import in_library
 
 _RENDEZVOUS = {
@@ -44,12 +44,12 @@ _LIBRARY_STATES = (
 """What a process waits for, by the files of the frames below the user's frame."""
 
 
-def user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+def user_frame(frames: Sequence[HangFrame]) -> HangFrame | None:
     """Returns the innermost frame that belongs neither to a library nor to Python, with the function that it calls.
 
-    >>> library = StackFrame("backward", "/a/site-packages/torch/_tensor.py", 1)
-    >>> user_frame([library, StackFrame("step", "/app/train.py", 11)])
-    StackFrame(function='step', file='/app/train.py', line=11, call='backward')
+    >>> library = HangFrame("backward", "/a/site-packages/torch/_tensor.py", 1)
+    >>> user_frame([library, HangFrame("step", "/app/train.py", 11)])
+    HangFrame(function='step', file='/app/train.py', line=11, call='backward')
     """
     call = ""
     for frame in frames:
@@ -59,13 +59,13 @@ def user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
     return None
 
 
-def below_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
+def below_user(frames: Sequence[HangFrame]) -> Sequence[HangFrame]:
     """Returns the frames that the innermost frame of the user's code has called. The innermost frame comes first."""
     end = next((at for at, frame in enumerate(frames) if not in_library(frame.file)), len(frames))
     return frames[:end]
 
 
-def main_thread_state(frames: Sequence[StackFrame]) -> str:
+def main_thread_state(frames: Sequence[HangFrame]) -> str:
     """Returns what the main thread does: rendezvous, collective, exiting, or "" for anything else."""
     if any((function == frame.function and frame.file.endswith(end)) for frame in frames for end, function in _EXIT):
         return "exiting"
@@ -78,17 +78,17 @@ def main_thread_state(frames: Sequence[StackFrame]) -> str:
     return ""
 
 
-def waits_for_worker(frames: Sequence[StackFrame]) -> bool:
+def waits_for_worker(frames: Sequence[HangFrame]) -> bool:
     """Returns whether the main thread waits for a worker of a DataLoader."""
     return any(frame.file.endswith(_DATALOADER) for frame in below_user(frames))
 
 
-def waits_for_child(frames: Sequence[StackFrame]) -> bool:
+def waits_for_child(frames: Sequence[HangFrame]) -> bool:
     """Returns whether the main thread waits for a child process."""
     return library_state(frames) == "child"
 
 
-def library_state(frames: Sequence[StackFrame]) -> str:
+def library_state(frames: Sequence[HangFrame]) -> str:
     """Returns what the thread waits for, if the functions of Python's library show it. Returns "" otherwise."""
     called = below_user(frames)
     found = (state for end, state in _LIBRARY_STATES if any(frame.file.endswith(end) for frame in called))
@@ -102,7 +102,7 @@ def library_state(frames: Sequence[StackFrame]) -> str:
     return ""
 
 
-def other_user_frames(stacks: Sequence[Sequence[StackFrame]]) -> Iterator[StackFrame]:
+def other_user_frames(stacks: Sequence[Sequence[HangFrame]]) -> Iterator[HangFrame]:
     """Yields the innermost frames of the user's code in other threads."""
     for frames in stacks:
         if (found := user_frame(frames)) is not None:

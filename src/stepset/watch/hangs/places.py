@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepset.hang import StackFrame
+from stepset.hang import HangFrame
 from stepset.watch.hangs.evidence import Collective, Process, RankEvidence
 from stepset.watch.hangs.frames import (
     library_state,
@@ -56,9 +56,9 @@ class Place:
     """Where a process of a rank is. The fields are described at `HangGroup`."""
 
     state: str
-    frame: StackFrame | None = None
+    frame: HangFrame | None = None
     process: str = ""
-    others: tuple[StackFrame, ...] = ()
+    others: tuple[HangFrame, ...] = ()
     why: str = ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
+from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup, HangKind
 from stepset.printable import printable
 from stepset.run_status import RunStatus
 
@@ -69,10 +69,10 @@ def ranks_named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(parts[:_NAMED])}{more}"
 
 
-def place_words(frame: StackFrame | None) -> str:
+def place_words(frame: HangFrame | None) -> str:
     """Returns the file and the line of a frame, without the directory, or "" if there is no frame.
 
-    >>> place_words(StackFrame("load", "/app/data.py", 17))
+    >>> place_words(HangFrame("load", "/app/data.py", 17))
     'data.py:17'
     """
     return "" if frame is None else f"{printable(frame.file.rpartition('/')[2])}:{frame.line}"

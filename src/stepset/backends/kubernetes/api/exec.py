@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -75,7 +76,41 @@ def exec_in_pod(config: ClientConfig, target: PodCommand) -> int:
     return _exit_code(target.pod, parse_reply(Answer(config.server, 400), status))
 
 
-def _connected(config: ClientConfig, target: PodCommand, terminal: bool) -> Any:
+def read_from_pod(config: ClientConfig, target: PodCommand, seconds: float, limit: int) -> bytes:
+    """Starts a command, and returns its standard output. The command has no standard input.
+
+    Args:
+        seconds: the time within which the command must exit.
+        limit: the maximum number of bytes of the output. If the output is longer, the connection is closed, and
+            `limit + 1` bytes are returned.
+
+    Raises InfrastructureError as `exec_in_pod`, and if the command fails or does not exit in time.
+    """
+    until = time.monotonic() + seconds
+    socket = _connected(config, target, terminal=False, stdin=False)
+    socket.settimeout(seconds)
+    parts: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _ERROR: bytearray()}
+    limits = {_STDOUT: limit + 1, _STDERR: _MAX_STATUS, _ERROR: _MAX_STATUS}
+    try:
+        for channel, data in _messages(socket):
+            if channel in parts:
+                parts[channel] += data[: limits[channel] - len(parts[channel])]
+            if len(parts[_STDOUT]) > limit:
+                return bytes(parts[_STDOUT])
+            if time.monotonic() > until:
+                break
+    finally:
+        socket.shutdown()
+    if time.monotonic() > until:
+        raise InfrastructureError(f"pod {target.pod}: the command did not exit within {seconds:g} s")
+    if code := _exit_code(target.pod, parse_reply(Answer(config.server, 400), bytes(parts[_ERROR]))):
+        printed = parts[_STDERR].decode(errors="replace").strip().splitlines()
+        reason = printed[-1] if printed else f"the command exited with code {code}"
+        raise InfrastructureError(f"pod {target.pod}: {one_line(reason, 300)}")
+    return bytes(parts[_STDOUT])
+
+
+def _connected(config: ClientConfig, target: PodCommand, terminal: bool, stdin: bool = True) -> Any:
     """Asks the server to start a command. Returns a WebSocket of the package websocket-client."""
     from kubernetes import client
     from kubernetes.stream import stream
@@ -90,7 +125,7 @@ def _connected(config: ClientConfig, target: PodCommand, terminal: bool) -> Any:
             target.namespace,
             container=target.container,
             command=list(target.command),
-            stdin=True,
+            stdin=stdin,
             stdout=True,
             stderr=not terminal,  # a terminal has no separate standard error
             tty=terminal,

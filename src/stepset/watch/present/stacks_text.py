@@ -1,0 +1,176 @@
+"""Creates the text that shows the stacks of a run's ranks. Contains only pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from stepset.printable import printable_line
+from stepset.watch.crash import in_library
+from stepset.watch.present.sentences import counted, duration
+from stepset.watch.stacks.grouping import StackGroup, grouped, grouped_children
+from stepset.watch.stacks.model import RANK, WORKER, RunStacks, StackCollective, StackFrame
+
+GROUPS = 8
+"""The maximum number of groups of ranks, and of groups of other processes, in the text."""
+_LINES = 40
+"""About the number of lines of the text. It determines how many frames of each stack are shown."""
+_FEWEST, _MOST = 2, 10
+"""The limits for the number of shown frames of a stack."""
+_FUNCTION, _CELL = 40, 100
+"""The maximum widths of a function's name, and of other texts."""
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+}
+_BITS = {
+    "int8": 8, "uint8": 8, "bool": 8, "byte": 8, "char": 8, "int16": 16, "short": 16, "float16": 16, "half": 16,
+    "bfloat16": 16, "int32": 32, "int": 32, "float32": 32, "float": 32, "int64": 64, "long": 64, "float64": 64,
+    "double": 64,
+}  # fmt: skip
+"""The bits of an element of a tensor, for the names in the recorder's documents."""
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def stacks_text(run: RunStacks) -> str:
+    """Returns a text with one paragraph for each group of ranks with equal stacks.
+
+    A paragraph states the ranks, the collective in which they wait, and the innermost frames. Problems are left out.
+    """
+    groups, children = grouped(run.ranks, GROUPS), grouped_children(run.ranks, GROUPS)
+    shown = len(groups[:GROUPS]) + len(children[:GROUPS])
+    frames = min(_MOST, max(_FEWEST, _LINES // max(1, shown) - 3))
+    lines = [f"run {run.run}: {counted(len(run.ranks), 'rank')}, {counted(len(groups), 'stack')}"]
+    for group in groups[:GROUPS]:
+        lines += ["", f"{ranks_words(group.ranks)} ({len(group.ranks)}): {group_words(group)}", *_frames(group, frames)]
+    if len(groups) > GROUPS:
+        rest = [rank for group in groups[GROUPS:] for rank in group.ranks]
+        lines += ["", f"{ranks_words(rest)} ({len(rest)}): {counted(len(groups) - GROUPS, 'more stack')}"]
+    for group in children[:GROUPS]:
+        lines += ["", f"{children_words(group)}: {group_words(group)}", *_frames(group, frames)]
+    if len(children) > GROUPS:
+        count = sum(len(group.members) for group in children[GROUPS:])
+        lines += ["", counted(count, "more process", "more processes")]
+    return "\n".join(map(printable_line, lines))
+
+
+def time_words(run: RunStacks) -> str:
+    """Returns the time at which the stacks were read, such as `2026-11-29 13:05:07 UTC`."""
+    return datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ranks_words(ranks: Iterable[int]) -> str:
+    """Returns a list of ranks, with ranges.
+
+    >>> ranks_words([0, 1, 2, 5]), ranks_words([3])
+    ('ranks 0-2, 5', 'rank 3')
+    """
+    numbers = sorted(set(ranks))
+    return f"rank{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Returns sorted numbers as ranges.
+
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    starts = [b for a, b in pairwise([-2, *numbers]) if b != a + 1]
+    ends = [a for a, b in pairwise([*numbers, math.inf]) if b != a + 1]
+    return ", ".join(f"{a}-{b}" if a != b else f"{a}" for a, b in zip(starts, ends, strict=True))
+
+
+def group_words(group: StackGroup) -> str:
+    """Returns what the processes of a group do, such as `waiting in all_reduce #1185 (gloo, float32, 4 MiB)`."""
+    process, words = group.process, []
+    if process is not None and process.kind == RANK and (waits := group.collective) is not None:
+        words.append(f"waiting in {collective_words(waits)} for {duration(waits.age)}")
+    if process is not None and process.gil:
+        words.append("Python's global lock is held")
+    if any(each.busy for _, each in group.members if each is not None):
+        words.append("working")
+    elif process is not None and (state := _STATES.get(process.state)):
+        words.append(f"{state} in {process.wchan}" if process.wchan not in ("", "0") else state)
+    if group.why:
+        words.append(f"no Python stack: {group.why}" if process is not None else group.why)
+    return _cut(", ".join(words) or "unknown state", 3 * _CELL)
+
+
+def children_words(group: StackGroup) -> str:
+    """Returns the processes of a group that are not ranks, such as `2 workers of rank 3`."""
+    process = group.process
+    kind = "worker" if process is not None and process.kind == WORKER else f"process {_name(group)}".rstrip()
+    one = len(group.members) == 1 and process is not None
+    what = f"{kind} (pid {process.pid})" if one and process else f"{len(group.members)} {_plural(kind)}"
+    return f"{what} of {ranks_words(group.ranks)}"
+
+
+def _plural(kind: str) -> str:
+    return kind.replace("process", "processes", 1) if kind.startswith("process") else f"{kind}s"
+
+
+def _name(group: StackGroup) -> str:
+    return _cut(group.process.name if group.process else "", _FUNCTION)
+
+
+def collective_words(collective: StackCollective) -> str:
+    """Returns the name, the number and the tensors of a collective in flight.
+
+    >>> collective_words(StackCollective("0", "default_pg", "gloo", 1185, "all_reduce", ((1048576,),), "float32"))
+    'all_reduce #1185 (gloo, float32, 4 MiB)'
+    """
+    facts = [collective.backend, collective.dtype, _size_words(collective)]
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{collective.name or 'a collective'} #{collective.seq}{f' ({known})' if known else ''}"
+
+
+def _size_words(collective: StackCollective) -> str:
+    bits = _BITS.get(collective.dtype.lower().removeprefix("torch."))
+    elements = sum(math.prod(size) for size in collective.sizes)
+    if not bits or not collective.sizes:
+        return ""
+    size = elements * bits / 8
+    power = min(int(math.log2(size)) // 10, len(_UNITS) - 1) if size >= 1 else 0
+    return f"{size / 1024**power:.4g} {_UNITS[power]}"
+
+
+def frame_place(frame: StackFrame) -> str:
+    """Returns the place of a frame, such as `train.py:42`. The directory of a library's file is included.
+
+    >>> frame_place(StackFrame("step", "/app/train.py", 42))
+    'train.py:42'
+    >>> frame_place(StackFrame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 3000))
+    'distributed/distributed_c10d.py:3000'
+    """
+    parts = frame.file.split("/")
+    kept = parts[-2:] if in_library(frame.file) else parts[-1:]
+    return f"{'/'.join(kept) or '?'}:{frame.line}"
+
+
+def _frames(group: StackGroup, limit: int) -> Iterator[str]:
+    """Yields a line for each shown frame: the innermost frame, and the innermost frames of the user's own code."""
+    frames = group.frames
+    own = [at for at, frame in enumerate(frames) if not in_library(frame.file)]
+    chosen = sorted({*range(min(1, len(frames))), *own[: limit - 1]})
+    if len(chosen) < limit:  # without frames of the user's code, and for short stacks, library frames are shown, too
+        chosen = sorted({*chosen, *range(min(len(frames), limit - len(own[: limit - 1])))})
+    names = [_cut(frames[at].function or "?", _FUNCTION) for at in chosen]
+    width = max(map(len, names), default=0)
+    for at, name, previous in zip(chosen, names, [-1, *chosen], strict=False):
+        if at > previous + 1:
+            yield f"    ... {counted(at - previous - 1, 'frame')} of libraries"
+        place = frame_place(frames[at])
+        yield f"    {name.ljust(width)}  {_cut(place if group.same_lines else place.rpartition(':')[0], _CELL)}"
+    if chosen and chosen[-1] + 1 < len(frames):
+        yield f"    ... {counted(len(frames) - chosen[-1] - 1, 'outer frame')}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
