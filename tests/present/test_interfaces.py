@@ -109,7 +109,7 @@ def test_a_run_is_presented_from_the_queue_to_its_end(interface: str) -> None:
 
 
 def hanging() -> Updates:
-    """A run that hangs, makes progress, hangs with a busy rank, hangs again and exceeds its deadline."""
+    """A run that hangs, makes progress for a moment, hangs with a busy rank, hangs again and exceeds its deadline."""
     pods = {"node-0": "0", "node-1": "1"}
     rows = tuple(RankStatus(f"rank {n}", n, f"node-{n}", f"node {n}", "Running") for n in (0, 1))
     runs = RunStatus("run", "run", "local", Phase.RUNNING, world_size=2, ranks=rows, progress=Progress(118))
@@ -136,10 +136,8 @@ HANGING = [
     "run run: Running, 2 ranks",
     "progress: step 118",
     *HANG,
-    "progress again after 5 min 10 s",
     "no rank makes visible progress, but rank 1 in load (data.py:17) still works, and rank 0 waits in all_reduce"
     " #1185; stepset stacks run shows all stacks",
-    *HANG,
     "run run failed: DeadlineExceeded: the run took longer than its deadline of 1h; before, the run had made no"
     " progress for 5 min 10 s: rank 1 has not joined; sleeping in load data.py:17.",
     "  advice        data.py:17 on rank 1 blocks all other ranks.",
@@ -148,11 +146,9 @@ HANGING = [
 
 
 @pytest.mark.parametrize("interface", EVERY)
-def test_a_hang_is_presented_with_the_guilty_rank_and_its_end(interface: str) -> None:
+def test_a_hang_is_presented_once_with_the_guilty_rank(interface: str) -> None:
     shows_progress = interface in WITH_PROGRESS
     expected = [line for line in HANGING if shows_progress or not line.startswith("progress: ")]
-    if interface == "page":  # the clock of the test's page advances by a second with each status
-        expected = [line.replace("again after 5 min 10 s", "again after 5 min 11 s") for line in expected]
     assert EVERY[interface](hanging()) == expected
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stepset.hang import Hang, HangFrame, HangGroup, HangKind
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
 from stepset.watch.lines import OpenLine, parse_progress
-from stepset.watch.present.presenter import PROGRESS_EVERY, STARTING_EVERY, Presenter
+from stepset.watch.present.presenter import PROGRESS_AFTER, PROGRESS_EVERY, STARTING_EVERY, Presenter
 from stepset.watch.present.records import (
     FirstFailure,
     HeldUp,
@@ -299,6 +301,34 @@ class TestPositionInAQueue:
 
     def test_is_not_presented_before_the_queue_reports_a_reason_or_a_position(self) -> None:
         assert self.seen(Presenter(), queued(None, "")) == []
+
+
+class TestAHang:
+    GROUP = HangGroup((2,), "sleeping", guilty=True, frame=HangFrame("load", "/app/data.py", 17))
+    ROWS = tuple(RankStatus(f"rank {rank}", rank, "node-0", state="Running") for rank in range(4))
+    HUNG = RUNNING.with_(ranks=ROWS, hang=Hang(HangKind.MISSING, since=0.0, silent=300.0, longest=9.0, groups=(GROUP,)))
+    MOVING = HUNG.with_(hang=None)
+    AGAIN = "progress again after 5 min 20 s"
+
+    def test_ends_when_there_was_progress_for_a_while(self) -> None:
+        presenter = Presenter()
+        assert [record.text.split("\n")[0] for record in presenter.see(self.HUNG, 100.0)][-1].startswith("no progress")
+        assert presenter.see(self.MOVING, 120.0) == []
+        assert [record.text for record in presenter.see(self.MOVING, 120.0 + PROGRESS_AFTER)] == [self.AGAIN]
+        assert presenter.see(self.MOVING, 200.0) == []
+
+    def test_goes_on_if_the_progress_was_short(self) -> None:
+        presenter = Presenter()
+        presenter.see(self.HUNG, 100.0)
+        later = [(self.MOVING, 120.0), (self.HUNG, 125.0), (self.MOVING, 129.0), (self.HUNG, 140.0)]
+        assert [record for status, clock in later for record in presenter.see(status, clock)] == []
+
+    @pytest.mark.parametrize("state", ["Failed", "Stopped"])
+    def test_does_not_end_because_its_ranks_are_stopped(self, state: str) -> None:
+        presenter = Presenter()
+        presenter.see(self.HUNG, 100.0)
+        stopping = self.MOVING.with_(ranks=(replace(self.ROWS[0], state=state), *self.ROWS[1:]))
+        assert [record for clock in (120.0, 170.0) for record in presenter.see(stopping, clock)] == []
 
 
 def test_the_data_of_an_earlier_version_with_fewer_keys_is_read() -> None:

@@ -58,6 +58,11 @@ def test_the_hang_is_known_when_the_last_rank_has_sent_evidence() -> None:
     assert [group.ranks for group in found.guilty] == [(1,)]
 
 
+@pytest.mark.parametrize("state", ["Failed", "Stopped"])
+def test_a_run_whose_ranks_are_being_stopped_has_no_hang(state: str) -> None:
+    assert status(hangs(), RUNS.with_(ranks=(*ROWS, replace(ROWS[0], rank=2, state=state)))).hang is None
+
+
 @pytest.mark.parametrize(
     "item",
     [

@@ -13,7 +13,7 @@ from stepset.watch.agent_events import read_events
 from stepset.watch.hangs.evidence import RankEvidence, read_evidence
 from stepset.watch.hangs.rules import hang_of
 from stepset.watch.lines import Batch, OpenLine
-from stepset.watch.present.hang import busy_note, hang_clause, hang_remedy
+from stepset.watch.present.hang import busy_note, hang_clause, hang_remedy, has_failed_rank
 
 _LAUNCHER = -1
 """The key of the evidence of a pod's launcher, while no rank of the pod runs."""
@@ -111,8 +111,11 @@ class StalledRanks:
 
 
 def with_hang(status: RunStatus, evidence: Mapping[int, RankEvidence]) -> RunStatus:
-    """Returns the status of a running run with its hang. If ranks are busy, the status has a note instead."""
-    if not evidence or status.phase is not Phase.RUNNING:
+    """Returns the status of a running run with its hang. If ranks are busy, the status has a note instead.
+
+    If a rank has failed or was stopped, the other ranks will be stopped, too. Then the run has no hang.
+    """
+    if not evidence or status.phase is not Phase.RUNNING or has_failed_rank(status):
         return status
     found = hang_of(status.ranks, evidence)
     if found is None:

@@ -227,3 +227,14 @@ def _at(group: HangGroup) -> str:
 def progress_again(seconds: float) -> str:
     """Returns the sentence that a run makes progress again after a hang was reported."""
     return f"progress again after {pause(seconds)}"
+
+
+def has_failed_rank(status: RunStatus) -> bool:
+    """Returns whether a rank has failed or was stopped. The other ranks will then be stopped, too.
+
+    >>> from stepset.run_status import RankStatus
+    >>> rows = [RankStatus(f"rank {n}", n, "node-0", state=state) for n, state in enumerate(["Stopped", "Running"])]
+    >>> has_failed_rank(RunStatus("a-1", "a", "local", ranks=tuple(rows)))
+    True
+    """
+    return any(row.state in ("Failed", "Stopped") for row in status.ranks)

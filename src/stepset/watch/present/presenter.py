@@ -13,7 +13,7 @@ from typing import Any
 from stepset.run_status import LogLine, Phase, Progress, RunStatus
 from stepset.watch.lines import OpenLine
 from stepset.watch.present.failure_report import failure_lines
-from stepset.watch.present.hang import progress_again
+from stepset.watch.present.hang import has_failed_rank, progress_again
 from stepset.watch.present.records import (
     FirstFailure,
     HangReported,
@@ -49,6 +49,8 @@ OPEN_LINE_EVERY = 10.0
 STARTING_EVERY = 10.0
 """The number of seconds before the first record of how many ranks have started, and between two such records."""
 
+PROGRESS_AFTER = 10.0
+"""The number of seconds without a hang after which a run makes progress again."""
 LONGER = 1.9
 """A hang is presented again when its pause has become this many times as long. Agents report it again after twice the
 time."""
@@ -80,6 +82,7 @@ class Presenter:
         hang = before.get("hang") or {}
         self._hang: str = str(hang.get("place", ""))  # the hang that was presented last, or "" if there is none
         self._silent, self._hang_at = float(hang.get("silent", 0.0)), float("nan")
+        self._progress_since = float("inf")  # when the presented hang was no longer in the status
         progress = before.get("progress")
         self._progress = None if progress is None else Progress(**progress)
         self._progress_at = float("-inf")
@@ -199,15 +202,21 @@ class Presenter:
         self._position = position if moved else self._position
 
     def _new_hang(self, status: RunStatus, clock: float) -> Iterator[Record]:
-        """Yields a hang that is new or has lasted twice as long, or the record that the run makes progress again."""
+        """Yields a hang that is new or has lasted twice as long, or the record that the run makes progress again.
+
+        The output and the exits of ranks that are being stopped look like progress at first. Therefore the second
+        record comes after PROGRESS_AFTER seconds, and only if all ranks still run or have succeeded.
+        """
         reported, hang = hang_reported(status), status.hang
         if self._hang_at != self._hang_at:  # another process has presented the hang, at an unknown time
             self._hang_at = clock
         if reported is None or hang is None:
-            if self._hang:
-                yield ProgressAgain(progress_again(self._silent + clock - self._hang_at))
+            self._progress_since = min(self._progress_since, clock)
+            if self._hang and clock - self._progress_since >= PROGRESS_AFTER and not has_failed_rank(status):
+                yield ProgressAgain(progress_again(self._silent + self._progress_since - self._hang_at))
                 self._hang = ""
             return
+        self._progress_since = float("inf")
         place = place_of_hang(hang)
         if place != self._hang or hang.silent >= LONGER * self._silent:
             self._hang, self._silent, self._hang_at = place, hang.silent, clock
