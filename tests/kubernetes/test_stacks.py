@@ -125,7 +125,7 @@ def test_only_the_pods_of_the_selected_ranks_are_read() -> None:
     ("run", "sources", "message"),
     [
         (RUN.with_(phase=Phase.FAILED), None, "run digits-1 is over: Failed; only running ranks have stacks"),
-        (RUN, frozenset({"launcher"}), "--ranks: 'launcher' is not a rank"),
+        (RUN, frozenset({"launcher"}), "'launcher' is not a rank"),
         (RUN, frozenset({"rank 3"}), "run digits-1: rank 3 is not running: Succeeded"),
         (RUN, frozenset({"rank 9"}), "run digits-1: rank 9 has not started yet"),
         (_run(phase=Phase.PENDING), None, "run digits-1: no rank has started yet: Pending"),

@@ -55,7 +55,7 @@ def running_ranks(
     if status.phase.final:
         raise BadInputError(f"run {status.name} is over: {status.phase.value}; only running ranks have stacks")
     if others := sorted(source for source in sources or () if not source.startswith("rank ")):
-        raise BadInputError(f"--ranks: {others[0]!r} is not a rank; write ranks like 0,2 or 0-3")
+        raise BadInputError(f"{others[0]!r} is not a rank; select ranks such as 0,2 or 0-3")
     rows = [row for row in status.ranks if row.rank is not None and (sources is None or row.source in sources)]
     running = [row for row in rows if row.state == _RUNNING]
     unknown = sorted((sources or frozenset()) - {row.source for row in rows})
