@@ -131,7 +131,7 @@ def test_a_handle_is_shown_as_the_status_of_its_run(run: stepset.Run) -> None:
     ("text", "names"),
     [
         ("stepset.aio.", {"logs", "run", "status", "wait"}),
-        ("run.", {"backend", "cancel", "cluster", "logs", "name", "result", "status", "wait"}),
+        ("run.", {"backend", "cancel", "cluster", "logs", "name", "result", "stacks", "status", "wait"}),
         ("status.ra", {"ranks"}),
         ("runs[0].fai", {"failure"}),
         ("stepset.FailureKind.O", {"OUT_OF_MEMORY"}),
