@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from stepset.hang import Hang, HangGroup, HangKind
 from stepset.run_status import Phase, Progress, RunStatus
 from stepset.watch.log_cursor import LogCursor
 from stepset_airflow.logs.task_log import TaskLog
@@ -25,6 +26,8 @@ from tests.fuzzing import FUZZED
 pytestmark = pytest.mark.airflow
 
 RUN = RunStatus("run", "run", "kubernetes", phase=Phase.RUNNING, progress=Progress(2, 0.5, {"loss": 1.0}))
+# More ranks than a text of the lease could name one by one.
+HANG = Hang(HangKind.MISSING, 1.0, 300.0, 9.0, groups=(HangGroup(tuple(range(0, 4000, 2)), "sleeping", guilty=True),))
 
 
 def cursor() -> dict[str, Any]:
@@ -33,10 +36,10 @@ def cursor() -> dict[str, Any]:
     return found.to_dict()
 
 
-def position() -> dict[str, Any]:
+def position(status: RunStatus = RUN) -> dict[str, Any]:
     """A position as a trigger stores it."""
     log = TaskLog(structlog.get_logger())
-    log.on_status(RUN)
+    log.on_status(status)
     return {"reported": log.reported, "printed": {"uid": cursor()}, "at": "2026-01-01T12:00:00.5+00:00"}
 
 
@@ -47,6 +50,8 @@ def lease(**changes: Any) -> dict[str, Any]:
 def test_a_lease_that_a_trigger_stored_is_read() -> None:
     assert read_lease(lease(), 7) == lease()
     assert read_lease(lease(position={}), 7)["position"] == {}
+    hanging = lease(position=position(RUN.with_(hang=HANG)))
+    assert hanging["position"]["reported"]["hang"] and read_lease(hanging, 7) == hanging
 
 
 @pytest.mark.parametrize("value", [None, lease(trigger=8), {}])

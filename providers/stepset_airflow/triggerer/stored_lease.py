@@ -30,6 +30,13 @@ class ReportedProgress(TypedDict):
     metrics: Annotated[dict[Text, float], Meta(max_length=_MOST)]
 
 
+class ReportedHang(TypedDict):
+    """The hang that a `Presenter` has presented last."""
+
+    place: Text
+    silent: Annotated[float, Meta(ge=0, le=1e12)]
+
+
 class Reported(TypedDict, total=False):
     """The result of `Presenter.presented`."""
 
@@ -38,6 +45,7 @@ class Reported(TypedDict, total=False):
     progress: ReportedProgress | None
     waiting: Texts
     position: Count | None
+    hang: ReportedHang | None
     omitted: Count
 
 

@@ -11,9 +11,11 @@ from typing import Literal
 
 from stepset.hang import Hang
 from stepset.run_status import RunStatus, Waiting
-from stepset.watch.present.hang import hang_lines, hang_rows
+from stepset.watch.present.hang import hang_lines, hang_rows, ranks_named
 from stepset.watch.present.sentences import queue_sentence, trouble_sentence, what_happened
 
+_PLACE = 1000
+"""The maximum number of characters of the result of `place_of_hang`, which a triggerer stores."""
 _VARIABLE = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -161,4 +163,5 @@ def place_of_hang(hang: Hang) -> str:
 
     A hang is reported again if this value changes, or if the pause has become twice as long.
     """
-    return f"{hang.kind.value} {[group.ranks for group in hang.guilty]}"
+    ranks = "; ".join(ranks_named(group.ranks) for group in hang.guilty)
+    return f"{hang.kind.value}: {ranks}"[:_PLACE]
