@@ -15,7 +15,16 @@ import sys
 BEFORE, AFTER = 20, 300
 ABOUT = "about: "
 """Starts the line with the variables of a rank."""
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "DMLC_TASK_ID", "JAX_PROCESS_ID", "RANK", "STEPSET_NODE_RANK")
+_RANK = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "MLX_RANK",
+    "DMLC_TASK_ID",
+    "JAX_PROCESS_ID",
+    "LIGHTGBM_RANK",
+    "RANK",
+    "STEPSET_NODE_RANK",
+)
 
 
 def lines(when: str, count: int, rank: str) -> list[str]:
