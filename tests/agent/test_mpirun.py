@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +65,34 @@ class MpiPods:
         return [node.end() for node in self.nodes]
 
 
-@pytest.fixture(params=["openmpi", "mpich"])
-def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
-    """The agents of two nodes, for each MPI that is installed."""
-    if not shutil.which(f"mpirun.{request.param}"):
-        pytest.skip(f"{request.param} is not installed")
+@contextmanager
+def started(kind: str, directory: Path, **config: Any) -> Iterator[MpiPods]:
+    """Starts the agents of two nodes. Skips the test if the MPI is not installed.
+
+    Args:
+        kind: openmpi or mpich.
+        config: further keys of the CONFIG.json of the nodes.
+    """
+    if not shutil.which(f"mpirun.{kind}"):
+        pytest.skip(f"{kind} is not installed")
     with ExitStack() as stack:
         nodes = []
         for host in HOSTS:
-            directory = tmp_path / host
-            (directory / "tmp").mkdir(parents=True)
-            env = {"TMPDIR": str(directory / "tmp"), "OMPI_MCA_orte_tmpdir_base": str(directory / "tmp"), **OPEN_MPI}
-            serve = str(tmp_path / "sockets" / host)
-            nodes.append(stack.enter_context(Pod(directory).start(serve=serve, group="node", env=env)))
+            own = directory / host
+            (own / "tmp").mkdir(parents=True)
+            env = {"TMPDIR": str(own / "tmp"), "OMPI_MCA_orte_tmpdir_base": str(own / "tmp"), **OPEN_MPI}
+            serve = str(directory / "sockets" / host)
+            nodes.append(stack.enter_context(Pod(own).start(serve=serve, group="node", env=env, **config)))
         for node in nodes:
             node.wait_for_line(b'"ready"')
-        yield MpiPods(request.param, tmp_path, nodes)
+        yield MpiPods(kind, directory, nodes)
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
+    """The agents of two nodes, for each MPI that is installed."""
+    with started(request.param, tmp_path) as found:
+        yield found
 
 
 def test_ranks_run_on_the_nodes_and_the_launcher_gets_the_result(pods: MpiPods) -> None:

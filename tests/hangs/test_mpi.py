@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent.pods import Pod, Running
-from tests.agent.test_mpirun import HOSTS, OPEN_MPI, MpiPods
+from tests.agent.pods import Running
+from tests.agent.test_mpirun import MpiPods, started
 from tests.hangs.conftest import main_process, stack
 
 PROGRAM = """
@@ -29,19 +27,8 @@ HANG = {"after": 2, "first": 5}
 @pytest.fixture(params=["openmpi", "mpich"])
 def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
     """Two nodes whose agents watch their ranks, for each MPI that is installed."""
-    if not shutil.which(f"mpirun.{request.param}"):
-        pytest.skip(f"{request.param} is not installed")
-    with ExitStack() as started:
-        nodes = []
-        for host in HOSTS:
-            directory = tmp_path / host
-            (directory / "tmp").mkdir(parents=True)
-            env = {"TMPDIR": str(directory / "tmp"), "OMPI_MCA_orte_tmpdir_base": str(directory / "tmp"), **OPEN_MPI}
-            serve = str(tmp_path / "sockets" / host)
-            nodes.append(started.enter_context(Pod(directory).start(serve=serve, group="node", env=env, hang=HANG)))
-        for node in nodes:
-            node.wait_for_line(b'"ready"')
-        yield MpiPods(request.param, tmp_path, nodes)
+    with started(request.param, tmp_path, hang=HANG) as found:
+        yield found
 
 
 def stalled(node: Running, ranks: set[int]) -> dict[int, dict[str, Any]]:

@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup, HangKind
 from stepset.printable import printable
 from stepset.run_status import RunStatus
+from stepset.watch.present.tensors import tensor_size
 
-_SIZES = {"double": 8, "float64": 8, "int64": 8, "long": 8, "float": 4, "float32": 4, "int": 4, "int32": 4}
-_SIZES |= {"half": 2, "float16": 2, "bfloat16": 2, "short": 2, "int16": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1}
-_SIZES |= {"bool": 1, "complexfloat": 8, "complexdouble": 16}
-"""The number of bytes of an element of a tensor, by the name that torch's Flight Recorder prints."""
 _NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "byte": "uint8"}
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _NAMED = 8
 """The maximum number of ranks, or of ranges of ranks, in a list."""
 _STATES = {
@@ -84,12 +80,10 @@ def collective_words(call: CollectiveCall) -> str:
     >>> collective_words(CollectiveCall("all_reduce", 1185, "default_pg", "gloo", "float", 1048576))
     'all_reduce #1185 (gloo, float32, 4 MiB)'
     """
-    size = _SIZES.get(call.dtype.lower())
-    known = call.elements is not None and size is not None
     facts = (
         call.backend,
         _NAMES.get(call.dtype.lower(), call.dtype),
-        _bytes((call.elements or 0) * (size or 0)) if known else "",
+        "" if call.elements is None else tensor_size(call.dtype, call.elements),
         f"group {call.group}" if call.group not in ("", "default_pg", "0") else "",
     )
     shown = printable(", ".join(fact for fact in facts if fact))
@@ -98,13 +92,6 @@ def collective_words(call: CollectiveCall) -> str:
 
 def _short(call: CollectiveCall) -> str:
     return printable(f"{call.name} #{call.number}" if call.number else call.name)
-
-
-def _bytes(count: float) -> str:
-    unit = 0
-    while count >= 1024 and unit < len(_UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.4g} {_UNITS[unit]}"
 
 
 def hang_lines(status: RunStatus) -> list[str]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from stepset.printable import printable_line
 from stepset.watch.crash import in_library
 from stepset.watch.present.sentences import counted, duration
+from stepset.watch.present.tensors import tensor_size
 from stepset.watch.stacks.grouping import StackGroup, grouped, grouped_children
 from stepset.watch.stacks.model import RANK, WORKER, RunStacks, StackCollective, StackFrame
 
@@ -29,14 +30,6 @@ _STATES = {
     "t": "traced",
     "Z": "zombie",
 }
-_BITS = {
-    "int8": 8, "uint8": 8, "bool": 8, "byte": 8, "char": 8, "int16": 16, "short": 16, "float16": 16, "half": 16,
-    "bfloat16": 16, "int32": 32, "int": 32, "float32": 32, "float": 32, "int64": 64, "long": 64, "float64": 64,
-    "double": 64,
-}  # fmt: skip
-"""The bits of an element of a tensor, for the names in the recorder's documents."""
-
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def stacks_text(run: RunStacks) -> str:
@@ -126,19 +119,11 @@ def collective_words(collective: StackCollective) -> str:
     >>> collective_words(StackCollective("0", "default_pg", "gloo", 1185, "all_reduce", ((1048576,),), "float32"))
     'all_reduce #1185 (gloo, float32, 4 MiB)'
     """
-    facts = [collective.backend, collective.dtype, _size_words(collective)]
+    elements = sum(math.prod(size) for size in collective.sizes)
+    size = tensor_size(collective.dtype, elements) if collective.sizes else ""
+    facts = [collective.backend, collective.dtype, size]
     known = ", ".join(fact for fact in facts if fact)
     return f"{collective.name or 'a collective'} #{collective.seq}{f' ({known})' if known else ''}"
-
-
-def _size_words(collective: StackCollective) -> str:
-    bits = _BITS.get(collective.dtype.lower().removeprefix("torch."))
-    elements = sum(math.prod(size) for size in collective.sizes)
-    if not bits or not collective.sizes:
-        return ""
-    size = elements * bits / 8
-    power = min(int(math.log2(size)) // 10, len(_UNITS) - 1) if size >= 1 else 0
-    return f"{size / 1024**power:.4g} {_UNITS[power]}"
 
 
 def frame_place(frame: StackFrame) -> str:
