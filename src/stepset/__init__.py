@@ -119,7 +119,7 @@ _MODULES = {
     "RunList": "stepset.notebook.results",
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
-    "RunStatus": "stepset.html.status_text",  # this module registers the text and HTML that notebooks show
+    "RunStatus": "stepset.html.status",  # this module registers the text and HTML that notebooks show
     "StackCollective": "stepset.watch.stacks.model",
     "StackFrame": "stepset.watch.stacks.model",
     "StackProcess": "stepset.watch.stacks.model",

@@ -37,7 +37,7 @@ def as_html(value: object, now: float) -> str:
 def as_text(value: object, now: float) -> str:
     """Returns a value as plain text for Python users.
 
-    The function for `RunStatus` is registered by `stepset.html.status_text`.
+    The function for `RunStatus` is registered by `stepset.html.status`.
     """
     return repr(value)
 

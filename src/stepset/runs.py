@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import stepset.html.status_text  # noqa: F401  # registers the text and the HTML of RunStatus
+import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions, LogSelection
 from stepset.backends.cancel import cancel_and_wait

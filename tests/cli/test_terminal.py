@@ -9,7 +9,7 @@ import pytest
 
 from stepset import log_sources, run_filter
 from stepset.cli.arguments import overrides
-from stepset.cli.output import terminal, world
+from stepset.cli.output import explanation, terminal
 from stepset.cli.output.terminal import is_terminal, painted, source_colour, wants_colour
 
 
@@ -20,7 +20,9 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("module", [terminal, overrides, log_sources, run_filter, world], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [terminal, overrides, log_sources, run_filter, explanation], ids=lambda m: m.__name__
+)
 def test_the_docstring_examples_are_correct(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0

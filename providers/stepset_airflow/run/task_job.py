@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import labels_of
 from stepset_airflow.logs.log_sources import log_sources
-from stepset_airflow.run.orphan import NOT_IN_A_POD, orphan_stop
 from stepset_airflow.run.run_record import FollowSettings, RunRecord
 from stepset_airflow.run.training_task import TrainingTask
 
@@ -16,8 +15,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from stepset.backends.base import RunRequest
+    from stepset.backends.orphan_policy import OrphanStop
     from stepset.sources import Sources
     from stepset.spec import TrainingJob
+
+_NOT_IN_A_POD = (
+    "on_orphan: stop is not available, the run continues when its owner has ended: the worker does not run in a pod"
+)
 
 
 class TaskJob:
@@ -52,8 +56,8 @@ class TaskJob:
         from stepset.backends.base import RunRequest
 
         job, sources = self._read
-        orphan = orphan_stop(self._task.on_orphan, self._task.on_kill_action)
-        notes = (NOT_IN_A_POD,) if orphan is None and self._task.on_orphan == "stop" else ()
+        orphan = _orphan_stop(self._task.on_orphan, self._task.on_kill_action)
+        notes = (_NOT_IN_A_POD,) if orphan is None and self._task.on_orphan == "stop" else ()
         self._task.log_warm_start()
         return RunRequest(
             job, sources, name=record.name, attempt=record.attempt, owner=owner, notes=notes, orphan=orphan
@@ -66,3 +70,17 @@ class TaskJob:
         self._task.prepare(self._context)
         job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
         return job, read_sources(job, base_dir)
+
+
+def _orphan_stop(on_orphan: str, on_kill_action: str) -> OrphanStop | None:
+    """Returns how the run is stopped if the pod of the worker terminates. Returns None if the run is not stopped.
+
+    The result is None if `on_orphan` is `keep`, or if the worker does not run in a pod.
+    """
+    if on_orphan != "stop":
+        return None
+    from stepset.backends.kubernetes.orphans.own_pod import own_pod
+    from stepset.backends.orphan_policy import OrphanStop
+
+    pod = own_pod()
+    return None if pod is None else OrphanStop(pod, "suspend" if on_kill_action == "suspend" else "delete")

@@ -14,8 +14,7 @@ import stepset
 from stepset.cli.arguments.job_args import ProgramCommand
 from stepset.cli.commands import deletion, doctor, failures, init, jobs, listing, render, run, runs, stacks
 from stepset.cli.commands import exec as exec_command
-from stepset.cli.output.errors import report
-from stepset.cli.output.terminal import replace_closed_streams
+from stepset.cli.output.terminal import replace_closed_streams, report
 from stepset.errors import StepsetError
 from stepset.exit_code import ExitCode
 

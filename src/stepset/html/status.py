@@ -1,6 +1,6 @@
-"""Renders the status of a run as HTML for notebooks. Contains only pure functions.
+"""Renders the status of a run: as text, and as HTML for notebooks. Contains only pure functions.
 
-The result is one HTML element (`stepset.html.card`). The size of this element is limited, even if the status is large.
+The HTML is one HTML element (`stepset.html.card`). The size of this element is limited, even if the status is large.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from stepset.html.calls import logs_call, resume_call
 from stepset.html.card import STATE_CLASSES, card, cell, cut
 from stepset.html.charts import metric_charts
 from stepset.html.escaped import escaped
-from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus, as_html
+from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus, as_html, as_text
 from stepset.watch.present.failure_report import ended, failure_rows
+from stepset.watch.present.outcome import outcome_lines
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import (
     counted,
@@ -152,3 +153,13 @@ def _result(status: RunStatus) -> Iterator[str]:
 
 def _last(lines: list[str]) -> list[str]:
     return lines[-_LINES:]
+
+
+@as_text.register(RunStatus)
+def status_text(status: RunStatus, now: float) -> str:
+    """Returns a text about the result of a run. If the run failed, the text states why.
+
+    If the run has not finished, the text describes the current state of the run. `now` is in seconds since the epoch.
+    """
+    took = (status.finished or now) - status.created
+    return "\n".join(outcome_lines(status, took, logs=logs_call(status), resume=resume_call(status)))

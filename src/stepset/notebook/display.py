@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from stepset.backends.base import RunHandle
 from stepset.html.calls import logs_call
-from stepset.html.status import status_html
-from stepset.html.status_text import status_text
+from stepset.html.status import status_html, status_text
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.presenter import Presenter

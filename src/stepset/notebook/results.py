@@ -10,7 +10,7 @@ from typing import Any
 from stepset.errors import explain_interrupt
 from stepset.html.lists import line_text, lines_html, metrics_text, run_list_html, variables_html
 from stepset.html.stacks import stacks_html, stacks_page
-from stepset.html.status_text import status_text
+from stepset.html.status import status_text
 from stepset.plan.explain import ExplainRow
 from stepset.printable import printable
 from stepset.run_status import LogLine, RunStatus

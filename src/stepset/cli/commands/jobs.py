@@ -115,9 +115,9 @@ def validate(
     --server, a cluster also checks the job. The exit code 3 means that the cluster could not be reached.
     """
     from stepset.cli.arguments.job_input import read_job
+    from stepset.cli.output.explanation import world_in_words
     from stepset.cli.output.formats import as_json, as_yaml, check_format
     from stepset.cli.output.terminal import write_out
-    from stepset.cli.output.world import world_in_words
     from stepset.printable import printable
     from stepset.sources import import_notes, read_sources
     from stepset.targets.notes import cluster_notes

@@ -108,7 +108,7 @@ def run(
     written to stdout. Messages of stepset are written to stderr. Ctrl-C stops the run. A second Ctrl-C kills the run at
     once.
     """
-    from stepset.cli.arguments.orphan import orphan_stop
+    from stepset.cli.arguments.on_orphan import orphan_stop
     from stepset.cli.output.formats import check_format
     from stepset.log_sources import sources_of
 

@@ -226,7 +226,7 @@ def _show_missing_logs(
 @contextmanager
 def _interruptible(hint: str) -> Iterator[None]:
     """Prints `hint` to stderr if Ctrl-C ends the wait for a run, and ends the program."""
-    from stepset.cli.output.errors import report
+    from stepset.cli.output.terminal import report
 
     try:
         yield

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from stepset.cli.output.world import world_in_words
 from stepset.plan.explain import ExplainRow, explain_command, explain_plan
 from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import resolve
@@ -188,3 +187,16 @@ def _runs(group: PodGroup, words: Sequence[str]) -> str:
         return shlex.join(words)
     of_image = f"the command of the image {group.image}"
     return f"{of_image} with {shlex.join(words)}" if words else of_image
+
+
+def world_in_words(num_nodes: int, procs_per_node: int | None) -> str:
+    """Returns the numbers of nodes, processes and ranks of a training world in words.
+
+    >>> world_in_words(2, 2)
+    '2 nodes x 2 processes = 4 ranks'
+    """
+    nodes = counted(num_nodes, "node")
+    if procs_per_node is None:
+        return f"{nodes}, one process for each device"
+    procs = counted(procs_per_node, "process", "processes")
+    return f"{nodes} x {procs} = {counted(num_nodes * procs_per_node, 'rank')}"

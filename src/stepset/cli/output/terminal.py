@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from stepset.errors import InfrastructureError
+from stepset.exit_code import ExitCode
+from stepset.printable import printable, printable_text
 from stepset.watch.present.sources import prefix
 
 # The colours of the ranks. After the last colour, the first colour is used again. Red (31) is reserved for failures.
@@ -105,3 +108,15 @@ def _redirect_to_devnull(stream: TextIO) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
     os.close(nothing)
+
+
+def report(error: BaseException, text: str, code: ExitCode) -> int:
+    """Prints each line of `text` as `stepset: ...` on stderr, and returns `code`.
+
+    If the environment variable STEPSET_DEBUG is 1, also prints the traceback.
+    """
+    if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
+        print_message(printable_text("".join(traceback.format_exception(error)).rstrip()))
+    for line in text.split("\n"):
+        print_message(f"stepset: {printable(line)}")
+    return int(code)
