@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
-    from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup, HangKind
+    from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
     from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
     from stepset.plan.explain import ExplainRow
     from stepset.run_status import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stepset.runs import Run, cancel, delete, diagnose, list_runs, logs, stacks, status
     from stepset.spec import TrainingJob, load_job
     from stepset.watch.lines import OpenLine
-    from stepset.watch.stacks.model import RankStacks, StackCollective, StackFrame, StackProcess, StackThread
+    from stepset.watch.stacks.model import RankStacks, StackCollective, StackProcess, StackThread
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "Failure",
     "FailureKind",
     "Hang",
-    "HangFrame",
     "HangGroup",
     "HangKind",
     "InfrastructureError",
@@ -101,7 +100,6 @@ _MODULES = {
     "Failure": "stepset.run_status",
     "FailureKind": "stepset.run_status",
     "Hang": "stepset.hang",
-    "HangFrame": "stepset.hang",
     "HangGroup": "stepset.hang",
     "HangKind": "stepset.hang",
     "InfrastructureError": "stepset.errors",
@@ -121,7 +119,7 @@ _MODULES = {
     "RunNotFoundError": "stepset.errors",
     "RunStatus": "stepset.html.status",  # this module registers the text and HTML that notebooks show
     "StackCollective": "stepset.watch.stacks.model",
-    "StackFrame": "stepset.watch.stacks.model",
+    "StackFrame": "stepset.hang",
     "StackProcess": "stepset.watch.stacks.model",
     "StackThread": "stepset.watch.stacks.model",
     "Stacks": "stepset.notebook.results",

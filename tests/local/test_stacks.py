@@ -51,7 +51,7 @@ def test_the_rank_that_sleeps_is_shown_apart_from_the_ranks_that_wait(program: C
         shown = program("stacks", "train")
         assert shown.code == 0, shown
         others, sleeper = shown.out.split("\n\n")[1:]
-        assert others.startswith("ranks 0-1, 3 (3): ")
+        assert others.startswith("ranks 0, 1, 3 (3): ")
         assert "    wait      train.py:" in others
         assert sleeper.startswith("rank 2 (1): ")
         assert "    __getitem__  train.py:" in sleeper

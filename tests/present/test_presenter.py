@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepset.hang import Hang, HangFrame, HangGroup, HangKind
+from stepset.hang import Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
 from stepset.watch.lines import OpenLine, parse_progress
 from stepset.watch.present.presenter import PROGRESS_AFTER, PROGRESS_EVERY, STARTING_EVERY, Presenter
@@ -304,7 +304,7 @@ class TestPositionInAQueue:
 
 
 class TestAHang:
-    GROUP = HangGroup((2,), "sleeping", guilty=True, frame=HangFrame("load", "/app/data.py", 17))
+    GROUP = HangGroup((2,), "sleeping", guilty=True, frame=StackFrame("load", "/app/data.py", 17))
     ROWS = tuple(RankStatus(f"rank {rank}", rank, "node-0", state="Running") for rank in range(4))
     HUNG = RUNNING.with_(ranks=ROWS, hang=Hang(HangKind.MISSING, since=0.0, silent=300.0, longest=9.0, groups=(GROUP,)))
     MOVING = HUNG.with_(hang=None)

@@ -18,7 +18,8 @@ def test_ranks_with_the_same_stack_are_one_paragraph_with_the_lines_of_the_own_c
     assert text_of(waiting(0), waiting(1), loading(2), waiting(3)) == (
         "run digits-1: 4 ranks, 2 stacks\n"
         "\n"
-        "ranks 0-1, 3 (3): waiting in all_reduce #1185 (gloo, float32, 4 MiB) for 5m10s, sleeping in futex_wait_queue\n"
+        "ranks 0, 1, 3 (3): waiting in all_reduce #1185 (gloo, float32, 4 MiB) for 5m10s,"
+        " sleeping in futex_wait_queue\n"
         "    wait        distributed/distributed_c10d.py:3000\n"
         "    all_reduce  distributed/distributed_c10d.py:2900\n"
         "    backward    train.py:42\n"
@@ -80,10 +81,11 @@ def test_a_rank_that_works_or_whose_global_lock_is_held_is_marked() -> None:
 def test_the_size_of_a_collective_is_stated_if_it_is_known() -> None:
     for sizes, dtype, expected in (
         ([[2]], "float32", "(gloo, float32, 8 bytes)"),
-        ([[1024, 1024], [512]], "BFloat16", "(gloo, BFloat16, 2.001 MiB)"),
-        ([[0]], "Float", "(gloo, Float, 0 bytes)"),
+        ([[1024, 1024], [512]], "bfloat16", "(gloo, bfloat16, 2.001 MiB)"),
+        ([[0]], "float32", "(gloo, float32, 0 bytes)"),
         ([[5]], "strange", "(gloo, strange)"),
-        ([[2**62] * 8] * 16, "Long", " TiB)"),
+        ([[2**52] * 8] * 16, "int64", "(gloo, int64)"),
+        ([[2**52]], "int64", " TiB)"),
     ):
         rank = waiting(0)
         rank["collectives"] = [{**rank["collectives"][0], "sizes": sizes, "dtype": dtype}]

@@ -20,14 +20,14 @@ class HangKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HangFrame:
-    """A frame of a Python stack.
+class StackFrame:
+    """A call that has not returned.
 
     Args:
-        function: the name of the function.
-        file: the path of the file, as Python reports it.
+        function: the name of the function, such as `Tokens.__getitem__`.
+        file: the path of the file in the container or on this machine, as Python reports it.
         line: the number of the line.
-        call: the function of a library that this line has called, or an empty string.
+        call: the function of a library that this line has called. Only the frames of a hang have this value.
     """
 
     function: str
@@ -79,10 +79,10 @@ class HangGroup:
     state: str
     guilty: bool = False
     collective: CollectiveCall | None = None
-    frame: HangFrame | None = None
+    frame: StackFrame | None = None
     process: str = ""
     node: str = ""
-    others: tuple[HangFrame, ...] = ()
+    others: tuple[StackFrame, ...] = ()
     why: str = ""
 
 

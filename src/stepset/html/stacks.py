@@ -10,13 +10,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stepset.hang import StackFrame
 from stepset.html.card import card, cell, cut
 from stepset.html.escaped import escaped
 from stepset.watch.crash import in_library
+from stepset.watch.present.places import place_words, ranges, ranks_named
 from stepset.watch.present.sentences import counted
-from stepset.watch.present.stacks_text import children_words, frame_place, group_words, ranges, ranks_words
-from stepset.watch.stacks.grouping import StackGroup, grouped, grouped_children
-from stepset.watch.stacks.model import LAUNCHER, RANK, RankStacks, RunStacks, StackFrame
+from stepset.watch.present.stacks_text import RANKS, children_words, group_words
+from stepset.watch.stacks.grouping import StackGroup, child_processes, grouped, grouped_children, main_processes
+from stepset.watch.stacks.model import LAUNCHER, RankStacks, RunStacks, own_frame
 
 _MAX_FRAMES = 4000
 """The maximum number of frames in a flame graph. A browser needs seconds to lay out a larger graph."""
@@ -84,15 +86,10 @@ def _parts(run: RunStacks, at: str) -> Iterator[str]:
     for problem in run.problems:
         yield f'<p class="bad">{cell(problem)}</p>'
     yield from _table(grouped(run.ranks), grouped_children(run.ranks))
-    main = [(rank.rank, process.frames) for rank in run.ranks for process in rank.processes if process.kind == RANK]
+    main = [(rank.rank, process.frames) for rank in run.ranks for process in main_processes(rank)]
     yield from _flames("Main threads of the ranks", main, everyone)
     yield f'<p class="quiet">{escaped(_LEGEND)}</p>'
-    others = [
-        (rank.rank, process.frames)
-        for rank in run.ranks
-        for process in rank.processes
-        if process.kind not in (RANK, LAUNCHER)
-    ]
+    others = [(rank.rank, process.frames) for rank in run.ranks for process in child_processes(rank)]
     yield from _flames("Workers and other processes of the ranks", others, everyone)
     yield from _folded("Other threads of the ranks", [*_other_threads(run.ranks)], everyone)
 
@@ -107,7 +104,7 @@ def _other_threads(ranks: Iterable[RankStacks]) -> Iterator[tuple[int, tuple[Sta
 def _table(groups: Sequence[StackGroup], children: Sequence[StackGroup]) -> Iterator[str]:
     yield '<div class="scroll"><table><tr><th>processes</th><th>state</th><th>innermost frame</th></tr>'
     for group in groups[:100]:
-        yield _row(f"{ranks_words(group.ranks)} ({len(group.ranks)})", group)
+        yield _row(f"{ranks_named(group.ranks, RANKS)} ({len(group.ranks)})", group)
     for group in children[:100]:
         yield _row(children_words(group), group)
     yield "</table></div>"
@@ -116,8 +113,8 @@ def _table(groups: Sequence[StackGroup], children: Sequence[StackGroup]) -> Iter
 
 
 def _row(name: str, group: StackGroup) -> str:
-    own = next((frame for frame in group.frames if not in_library(frame.file)), next(iter(group.frames), None))
-    place = f"{own.function}  {frame_place(own)}" if own else ""
+    own = own_frame(group.frames) or next(iter(group.frames), None)
+    place = f"{own.function}  {place_words(own)}" if own else ""
     return (
         f'<tr><td class="text">{cell(name)}</td><td class="text">{cell(group_words(group))}</td>'
         f"<td>{cell(place)}</td></tr>"
@@ -175,7 +172,7 @@ def _label(node: _Node, everyone: set[int]) -> str:
     assert frame is not None
     classes = ["frame", *([] if in_library(frame.file) else ["own"])]
     classes += ["few"] if 2 * len(node.ranks) < len(everyone) else []
-    inside, outside = ranges(sorted(node.ranks)), ranges(sorted(everyone - node.ranks))
+    inside, outside = (", ".join(ranges(sorted(ranks))) for ranks in (node.ranks, everyone - node.ranks))
     title = (
         f"{frame.function}\n{frame.file}:{frame.line}\nranks in it: {cut(inside, _TITLE)}\n"
         f"ranks not in it: {cut(outside or 'none', _TITLE)}"
@@ -183,5 +180,5 @@ def _label(node: _Node, everyone: set[int]) -> str:
     ranks = f"{inside} | {outside or 'none'}"
     return (
         f'<div class="{" ".join(classes)}" title="{"&#10;".join(map(escaped, title.splitlines()))}">'
-        f"<i>{cell(ranks)}</i><b>{cell(frame.function)}</b> {cell(frame_place(frame))}</div>"
+        f"<i>{cell(ranks)}</i><b>{cell(frame.function)}</b> {cell(place_words(frame))}</div>"
     )

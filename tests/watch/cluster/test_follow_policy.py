@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.hang import Hang, HangFrame, HangGroup, HangKind
+from stepset.hang import Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
 from stepset.watch.cluster.kueue.unqueued import Unqueued
@@ -140,7 +140,7 @@ def test_a_failure_after_a_deadline_states_when_the_ranks_printed_their_last_lin
 
 
 def test_a_failure_names_the_hang_that_was_known_before() -> None:
-    group = HangGroup((1,), "sleeping", True, frame=HangFrame("load", "/app/data.py", 17))
+    group = HangGroup((1,), "sleeping", True, frame=StackFrame("load", "/app/data.py", 17))
     hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((0,), "collective"), group))
     policy = FollowPolicy(Timeouts())
     status_after(policy, (HANGS.with_(hang=hang), 0))

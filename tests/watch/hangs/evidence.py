@@ -31,7 +31,8 @@ SHUTDOWN = [["_shutdown", "/usr/lib/python3.11/threading.py", 1553]]
 def process(frames: Sequence[Any] = (), *more: Sequence[Any], **fields: Any) -> dict[str, Any]:
     """A process with the stacks of its threads."""
     threads = [{"name": "", "frames": list(each)} for each in (frames, *more) if each]
-    return {"pid": 17, "kind": "rank", "name": "python3", "state": "S", "busy": False, "threads": threads, **fields}
+    about = {"pid": 17, "kind": "rank", "name": "python3", "state": "S", "busy": False}
+    return {**about, "changed": fields.get("busy", False), "threads": threads, **fields}
 
 
 def flying(number: int = 1185, name: str = "all_reduce", group: str = "0", **fields: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepset.watch.agent_events import read_events
-from stepset.watch.hangs.evidence import Collective, Process, read_evidence
+from stepset.watch.hangs.evidence import read_evidence
 from stepset.watch.hangs.places import facts_of
+from stepset.watch.stacks.model import StackCollective, StackProcess
 from tests.watch.hangs.evidence import SLEEP, flying, hang, process, stalled
 
 JSON = st.recursive(
@@ -50,8 +51,8 @@ def test_values_of_other_types_become_defaults() -> None:
     row = {"seq": "7", "sizes": [[-1]], "ranks": "all", "group": None, "name": 3}
     found = read_evidence({**stalled(0), "processes": [wrong, 7], "collectives": [row, "x"], "silent": "long"})
     assert found is not None
-    assert found.processes == (Process(),)
-    assert found.collectives == (Collective(),)
+    assert found.processes == (StackProcess(),)
+    assert found.collectives == (StackCollective(),)
     assert found.silent == 0.0
 
 
@@ -68,7 +69,7 @@ def test_10000_threads_and_endless_stacks_are_limited() -> None:
 def test_a_size_that_overflows_is_unknown() -> None:
     found = read_evidence(stalled(0, collectives=[flying(sizes=[[2**31 - 1] * 16])]))
     assert found is not None
-    assert found.collectives[0].elements is None
+    assert found.collectives[0].call.elements is None
 
 
 def test_a_shell_that_starts_python_is_not_the_main_process() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepset.hang import StackFrame
 from stepset.watch.stacks.document import MAX_BYTES, read_document
-from stepset.watch.stacks.model import StackFrame
 from tests.stacks import LOADS, REDUCE, document, loading, process, waiting
 
 _JSON = st.recursive(
@@ -87,12 +87,18 @@ def test_numbers_and_lengths_are_limited() -> None:
     frames = [["f" * 3000, "/" + "p" * 3000, 1]] * 100
     thread = {"name": "t" * 5000, "frames": frames}
     large = {**process([]), "threads": [thread] * 5, "wchan": "w" * 5000}
-    many = {**REDUCE, "sizes": [[1] * 50] * 50}
+    many = {**REDUCE, "sizes": [[1] * 8] * 16}
     (rank,) = read_document(document({"rank": 0, "processes": [large], "collectives": [many] * 500}))
     (made,) = rank.processes
     assert (len(made.threads), len(made.frames), len(rank.collectives)) == (5, 64, 64)
     assert (len(made.frames[0].function), len(made.frames[0].file), len(made.wchan)) == (200, 1000, 200)
     assert (len(rank.collectives[0].sizes), len(rank.collectives[0].sizes[0])) == (16, 8)
+
+
+@pytest.mark.parametrize("sizes", [[[1] * 9], [[1]] * 17, [[1], [-1]], [[1], 1], [[2**53]], "8"])
+def test_the_size_of_a_collective_is_unknown_if_one_of_its_tensors_is_invalid(sizes: Any) -> None:
+    (rank,) = read_document(document({"rank": 0, "collectives": [{**REDUCE, "sizes": sizes}]}))
+    assert (rank.collectives[0].sizes, rank.collectives[0].call.elements) == ((), None)
 
 
 def test_a_document_has_a_maximum_number_of_frames() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepset.hang import StackFrame
 from stepset.watch.stacks.document import read_document
-from stepset.watch.stacks.grouping import grouped, grouped_children, own_frame
-from stepset.watch.stacks.model import RankStacks, StackFrame, StackProcess, StackThread
+from stepset.watch.stacks.grouping import grouped, grouped_children
+from stepset.watch.stacks.model import RankStacks, StackProcess, StackThread, own_frame
 from tests.stacks import LIBRARY, REDUCE, SLEEPS, WAITS, document, loading, process, waiting
 
 
@@ -64,7 +65,7 @@ def test_ranks_at_many_lines_of_one_function_are_one_group() -> None:
 
 def test_the_innermost_frame_of_the_own_code_is_found() -> None:
     frames = [StackFrame(*frame) for frame in (*WAITS, *SLEEPS)]
-    assert own_frame(frames) == StackFrame("backward", "/app/train.py", 42)
+    assert own_frame(frames) == StackFrame("backward", "/app/train.py", 42, call="all_reduce")
     assert own_frame(frames[:2]) is None
 
 

@@ -1,4 +1,4 @@
-"""Reads Python stacks: the innermost frame of the user's code, and what the main thread of a rank does.
+"""Reads Python stacks: what the main thread of a rank does, and the frames of the user's code in other threads.
 
 Sources: torch 2.15 torch/distributed, torch/utils/data; CPython 3.8 to 3.14 Lib/threading.py, Lib/subprocess.py.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stepset.hang import HangFrame
+from stepset.hang import StackFrame
 from stepset.watch.crash import in_library
+from stepset.watch.stacks.model import own_frame
 
 _RENDEZVOUS = {
     "init_process_group",
@@ -44,28 +45,13 @@ _LIBRARY_STATES = (
 """What a process waits for, by the files of the frames below the user's frame."""
 
 
-def user_frame(frames: Sequence[HangFrame]) -> HangFrame | None:
-    """Returns the innermost frame that belongs neither to a library nor to Python, with the function that it calls.
-
-    >>> library = HangFrame("backward", "/a/site-packages/torch/_tensor.py", 1)
-    >>> user_frame([library, HangFrame("step", "/app/train.py", 11)])
-    HangFrame(function='step', file='/app/train.py', line=11, call='backward')
-    """
-    call = ""
-    for frame in frames:
-        if not in_library(frame.file):
-            return replace(frame, call=call)
-        call = frame.function if frame.function != "wrapper" else call
-    return None
-
-
-def below_user(frames: Sequence[HangFrame]) -> Sequence[HangFrame]:
+def below_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
     """Returns the frames that the innermost frame of the user's code has called. The innermost frame comes first."""
     end = next((at for at, frame in enumerate(frames) if not in_library(frame.file)), len(frames))
     return frames[:end]
 
 
-def main_thread_state(frames: Sequence[HangFrame]) -> str:
+def main_thread_state(frames: Sequence[StackFrame]) -> str:
     """Returns what the main thread does: rendezvous, collective, exiting, or "" for anything else."""
     if any((function == frame.function and frame.file.endswith(end)) for frame in frames for end, function in _EXIT):
         return "exiting"
@@ -78,17 +64,17 @@ def main_thread_state(frames: Sequence[HangFrame]) -> str:
     return ""
 
 
-def waits_for_worker(frames: Sequence[HangFrame]) -> bool:
+def waits_for_worker(frames: Sequence[StackFrame]) -> bool:
     """Returns whether the main thread waits for a worker of a DataLoader."""
     return any(frame.file.endswith(_DATALOADER) for frame in below_user(frames))
 
 
-def waits_for_child(frames: Sequence[HangFrame]) -> bool:
+def waits_for_child(frames: Sequence[StackFrame]) -> bool:
     """Returns whether the main thread waits for a child process."""
     return library_state(frames) == "child"
 
 
-def library_state(frames: Sequence[HangFrame]) -> str:
+def library_state(frames: Sequence[StackFrame]) -> str:
     """Returns what the thread waits for, if the functions of Python's library show it. Returns "" otherwise."""
     called = below_user(frames)
     found = (state for end, state in _LIBRARY_STATES if any(frame.file.endswith(end) for frame in called))
@@ -102,8 +88,8 @@ def library_state(frames: Sequence[HangFrame]) -> str:
     return ""
 
 
-def other_user_frames(stacks: Sequence[Sequence[HangFrame]]) -> Iterator[HangFrame]:
+def other_user_frames(stacks: Sequence[Sequence[StackFrame]]) -> Iterator[StackFrame]:
     """Yields the innermost frames of the user's code in other threads."""
     for frames in stacks:
-        if (found := user_frame(frames)) is not None:
+        if (found := own_frame(frames)) is not None:
             yield replace(found, call="")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepset.hang import HangFrame
-from stepset.watch.hangs.evidence import Collective, Process, RankEvidence
+from stepset.hang import StackFrame
+from stepset.watch.hangs.evidence import RankEvidence
 from stepset.watch.hangs.frames import (
     library_state,
     main_thread_state,
     other_user_frames,
-    user_frame,
     waits_for_child,
     waits_for_worker,
 )
+from stepset.watch.stacks.model import StackCollective, StackProcess, own_frame
 
 _OTHERS = 3
 """The maximum number of other threads in a place."""
@@ -56,9 +56,9 @@ class Place:
     """Where a process of a rank is. The fields are described at `HangGroup`."""
 
     state: str
-    frame: HangFrame | None = None
+    frame: StackFrame | None = None
     process: str = ""
-    others: tuple[HangFrame, ...] = ()
+    others: tuple[StackFrame, ...] = ()
     why: str = ""
 
 
@@ -74,7 +74,7 @@ class RankFacts:
 
     rank: int
     evidence: RankEvidence
-    waits: tuple[Collective, ...]
+    waits: tuple[StackCollective, ...]
     doing: str
     busy: bool
     place: Place
@@ -100,8 +100,8 @@ class RankFacts:
 def facts_of(evidence: RankEvidence) -> RankFacts:
     """Returns what the rank of the evidence does."""
     main, processes = _main_process(evidence.processes), evidence.processes
-    waits = tuple(row for row in evidence.collectives if row.number)
-    doing = main_thread_state(main.main)
+    waits = tuple(row for row in evidence.collectives if row.seq)
+    doing = main_thread_state(main.frames)
     if waits or doing in ("rendezvous", "collective"):
         # A rank that waits in NCCL or MPI polls, and uses a whole core.
         busy = main.changed
@@ -110,51 +110,51 @@ def facts_of(evidence: RankEvidence) -> RankFacts:
     return RankFacts(evidence.rank or 0, evidence, waits, doing, busy, _place(main, processes, doing))
 
 
-def _main_process(processes: Sequence[Process]) -> Process:
+def _main_process(processes: Sequence[StackProcess]) -> StackProcess:
     """Returns the process that executes the rank's script. The command of a rank can be a shell that starts Python."""
     ranks = [process for process in processes if process.kind == "rank"]
     python = [process for process in processes if process.threads and process.kind in ("rank", "child")]
-    return next(iter([*(each for each in ranks if each.threads), *python, *ranks, *processes]), Process())
+    return next(iter([*(each for each in ranks if each.threads), *python, *ranks, *processes]), StackProcess())
 
 
-def _works(process: Process) -> bool:
+def _works(process: StackProcess) -> bool:
     """Returns whether a process works. A process that only polls does not work."""
     if process.state in ("T", "t", "Z"):
         return False
     return process.changed or (process.busy and not _polls(process))
 
 
-def _polls(process: Process) -> bool:
+def _polls(process: StackProcess) -> bool:
     return process.syscall in _YIELD or (process.state == "R" and process.syscall in _POLL)
 
 
-def _place(main: Process, processes: Sequence[Process], doing: str) -> Place:
+def _place(main: StackProcess, processes: Sequence[StackProcess], doing: str) -> Place:
     if doing == "exiting":
         return _at_exit(main, processes)
     own = _place_of(main, "")
     if own.state in BLOCKED_STATES:
         return own
-    if waits_for_worker(main.main):
+    if waits_for_worker(main.frames):
         for number, worker in enumerate(_loaders(processes)):
             if _has_work(worker):
                 place = _place_of(worker, f"DataLoader worker {number}")
                 return place if place.frame is not None else Place(place.state, own.frame, place.process, why=place.why)
         return own
-    if waits_for_child(main.main):
+    if waits_for_child(main.frames):
         return _of_child(own, main, processes)
     return own
 
 
-def _loaders(processes: Sequence[Process]) -> list[Process]:
+def _loaders(processes: Sequence[StackProcess]) -> list[StackProcess]:
     """Returns the DataLoader workers in the order of their numbers. Agents list processes in the order of their start.
 
     A worker without a stack is a process that cannot answer, for example because it is stopped.
     """
     workers = [process for process in processes if process.kind == "worker"]
-    return [each for each in workers if not each.threads or any(f.function == _WORKER_LOOP for f in each.main)]
+    return [each for each in workers if not each.threads or any(f.function == _WORKER_LOOP for f in each.frames)]
 
 
-def _of_child(own: Place, main: Process, processes: Sequence[Process]) -> Place:
+def _of_child(own: Place, main: StackProcess, processes: Sequence[StackProcess]) -> Place:
     """Returns the place of a rank that waits for a child process: in the child's code, if this is Python."""
     children = [process for process in processes if process is not main and process.kind in ("child", "worker")]
     for child in children:
@@ -167,7 +167,7 @@ def _of_child(own: Place, main: Process, processes: Sequence[Process]) -> Place:
     return Place("child", own.frame, process, own.others)
 
 
-def _at_exit(main: Process, processes: Sequence[Process]) -> Place:
+def _at_exit(main: StackProcess, processes: Sequence[StackProcess]) -> Place:
     """Returns what keeps the process of a rank from exiting: a thread or a child process."""
     threads = [thread.frames for thread in main.threads[1:]]
     others = tuple(other_user_frames(threads))[:_OTHERS]
@@ -176,25 +176,25 @@ def _at_exit(main: Process, processes: Sequence[Process]) -> Place:
     children = [process for process in processes if process is not main and process.kind in ("child", "worker")]
     if children:
         return Place("child", None, f"child process {children[0].name}")
-    return Place("exiting", user_frame(main.main), why=main.why)
+    return Place("exiting", own_frame(main.frames), why=main.why)
 
 
-def _has_work(worker: Process) -> bool:
+def _has_work(worker: StackProcess) -> bool:
     """Returns whether a DataLoader worker loads a batch, or cannot run. Other workers wait for the next index."""
     if not worker.threads or _kernel_state(worker) in BLOCKED_STATES:
         return True
-    return any(frame.function == _FETCH for frame in worker.main)
+    return any(frame.function == _FETCH for frame in worker.frames)
 
 
-def _place_of(process: Process, name: str) -> Place:
-    frames = process.main
+def _place_of(process: StackProcess, name: str) -> Place:
+    frames = process.frames
     others = tuple(other_user_frames([thread.frames for thread in process.threads[1:]]))[:_OTHERS]
     if not frames and not name and process.name:
         name = process.name  # a program that is not Python
-    return Place(_state(process), user_frame(frames), name, others, process.why if not frames else "")
+    return Place(_state(process), own_frame(frames), name, others, process.why if not frames else "")
 
 
-def _state(process: Process) -> str:
+def _state(process: StackProcess) -> str:
     """Returns what a process does, in one word of `HangGroup.state`."""
     kernel = _kernel_state(process)
     if kernel in BLOCKED_STATES:
@@ -203,10 +203,10 @@ def _state(process: Process) -> str:
         return "polling"
     if process.state == "R" or _works(process):
         return "running"
-    return library_state(process.main) or kernel or "idle"
+    return library_state(process.frames) or kernel or "idle"
 
 
-def _kernel_state(process: Process) -> str:
+def _kernel_state(process: StackProcess) -> str:
     """Returns what a process waits for in the kernel, or "" if it is unknown."""
     by_state = {"D": "disk", "T": "stopped", "t": "stopped", "Z": "zombie"}.get(process.state)
     if by_state or process.gil:

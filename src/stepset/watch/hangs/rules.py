@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind
 from stepset.run_status import RankStatus
-from stepset.watch.hangs.evidence import Collective, RankEvidence
+from stepset.watch.hangs.evidence import RankEvidence
 from stepset.watch.hangs.places import BLOCKED_STATES, RankFacts, facts_of
 from stepset.watch.hangs.waits import World, blocking, mismatched, waited_for
 
@@ -193,13 +193,11 @@ def _rendezvous(rows: Mapping[int, RankStatus], evidence: Mapping[int, RankEvide
 
 def _report(kind: HangKind, known: Sequence[RankEvidence], last: str, groups: tuple[HangGroup, ...]) -> Hang:
     since = max(each.at - each.silent for each in known)
-    steps = [each.step for each in known if each.step is not None]
     return Hang(
         kind=kind,
         since=round(since, 3),
         silent=round(max(0.0, max(each.at for each in known) - since), 3),
         longest=max(each.longest for each in known),
-        step=max(steps, default=None),
         last=last,
         groups=groups,
         master=next((each.master for each in known if each.master), ""),
@@ -260,12 +258,6 @@ def _shown_state(facts: RankFacts) -> str:
 def _call(facts: RankFacts) -> CollectiveCall | None:
     """Returns the first collective that a rank waits in. Without the recorder, the stack contains its name."""
     if facts.waits:
-        row = facts.waits[0]
-        return _called(row)
+        return facts.waits[0].call
     frame = facts.place.frame
     return CollectiveCall(frame.call) if facts.doing == "collective" and frame is not None and frame.call else None
-
-
-def _called(row: Collective) -> CollectiveCall:
-    group = row.desc if row.desc not in ("", "undefined") else row.group  # new_group without group_desc: undefined
-    return CollectiveCall(row.name, row.number, group, row.backend, row.dtype, row.elements)

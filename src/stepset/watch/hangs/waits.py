@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stepset.watch.hangs.evidence import Collective
 from stepset.watch.hangs.places import RankFacts
+from stepset.watch.stacks.model import StackCollective
 
 _PEER = re.compile(r"(?P<own>\d{1,6})\s*(?:->|<-)\s*(?P<peer>\d{1,6})")
 """The ranks in the name of a send or receive of NCCL, such as `recv 1<-0`."""
@@ -44,7 +44,7 @@ def waited_for(world: World) -> dict[int, frozenset[int]]:
     }
 
 
-def _missing(row: Collective, rank: int, world: World) -> Iterable[int]:
+def _missing(row: StackCollective, rank: int, world: World) -> Iterable[int]:
     """Returns the members of a group that have not joined a collective in which `rank` waits."""
     if row.p2p:
         return _peers(row, rank, world)
@@ -56,29 +56,29 @@ def _missing(row: Collective, rank: int, world: World) -> Iterable[int]:
     return [peer for peer in world.all - members if peer not in world.running or not _row_of(peer, row, world)]
 
 
-def _members(row: Collective, world: World) -> frozenset[int]:
+def _members(row: StackCollective, world: World) -> frozenset[int]:
     """Returns the known members of a group. Without a list of members, these are the ranks with a collective in it."""
-    if row.desc == _DEFAULT or row.group == "0":
+    if row.description == _DEFAULT or row.group == "0":
         return world.all
     if row.ranks:
-        return row.ranks & world.all
+        return frozenset(row.ranks) & world.all
     return frozenset(rank for rank in world.running if _row_of(rank, row, world))
 
 
-def _row_of(rank: int, row: Collective, world: World) -> Collective | None:
+def _row_of(rank: int, row: StackCollective, world: World) -> StackCollective | None:
     rows = world.running[rank].evidence.collectives
     return next((each for each in rows if (each.group, each.p2p) == (row.group, row.p2p)), None)
 
 
-def _joined(rank: int, row: Collective, world: World) -> bool:
+def _joined(rank: int, row: StackCollective, world: World) -> bool:
     """Returns whether a rank has enqueued or completed the collective `row`."""
     if rank not in world.running:
         return False
     own = _row_of(rank, row, world)
-    return own is not None and max(own.number, own.done, own.queued) >= row.number
+    return own is not None and max(own.seq, own.done, own.queued) >= row.seq
 
 
-def _peers(row: Collective, rank: int, world: World) -> Iterable[int]:
+def _peers(row: StackCollective, rank: int, world: World) -> Iterable[int]:
     """Returns the rank for which a send or receive waits. If it is unknown, returns the ranks that do not wait."""
     if found := _PEER.search(row.name):
         numbers = {int(found["own"]), int(found["peer"])} - {rank}
@@ -87,7 +87,7 @@ def _peers(row: Collective, rank: int, world: World) -> Iterable[int]:
     return others or [each for each in world.all - {rank} if not _same_direction(row, world.running[each])]
 
 
-def _same_direction(row: Collective, other: RankFacts) -> bool:
+def _same_direction(row: StackCollective, other: RankFacts) -> bool:
     """Returns whether another rank waits in the same kind of call, such as a receive. Then neither helps the other."""
     return any(each.p2p and each.name.split()[:1] == row.name.split()[:1] for each in other.waits)
 
@@ -103,11 +103,11 @@ def blocking(waits: Mapping[int, frozenset[int]]) -> frozenset[int]:
 
 def mismatched(world: World) -> frozenset[int]:
     """Returns the ranks of a group that have called different collectives under the same sequence number."""
-    calls: dict[tuple[str, int], dict[int, Collective]] = {}
+    calls: dict[tuple[str, int], dict[int, StackCollective]] = {}
     for rank, facts in world.running.items():
         for row in facts.waits:
             if not row.p2p:
-                calls.setdefault((row.group, row.number), {})[rank] = row
+                calls.setdefault((row.group, row.seq), {})[rank] = row
     for (_, number), rows in calls.items():
         first = next(iter(rows.values()))
         if any(_differs(row, first) for row in rows.values()):
@@ -119,9 +119,10 @@ def mismatched(world: World) -> frozenset[int]:
     return frozenset()
 
 
-def _differs(row: Collective, other: Collective) -> bool:
+def _differs(row: StackCollective, other: StackCollective) -> bool:
     if row.name != other.name:
         return True
     if (row.dtype and other.dtype and row.dtype != other.dtype) or row.name not in _SAME_SIZE:
         return bool(row.dtype and other.dtype and row.dtype != other.dtype)
-    return None not in (row.elements, other.elements) and row.elements != other.elements
+    sizes = row.call.elements, other.call.elements
+    return None not in sizes and sizes[0] != sizes[1]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stepset.hang import CollectiveCall, Hang, HangFrame, HangGroup, HangKind
+from stepset.hang import Hang, HangGroup, HangKind
 from stepset.printable import printable
 from stepset.run_status import RunStatus
-from stepset.watch.present.tensors import tensor_size
+from stepset.watch.present.places import call_name, collective_words, place_words, ranks_named
 
-_NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "byte": "uint8"}
-_NAMED = 8
-"""The maximum number of ranks, or of ranges of ranks, in a list."""
 _STATES = {
     "sleeping": "sleeping in",
     "lock": "waiting for a lock in",
@@ -48,52 +43,6 @@ def pause(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def ranks_named(ranks: Sequence[int]) -> str:
-    """Returns a list of ranks as text. Three or more consecutive ranks are a range.
-
-    >>> ranks_named((2,)), ranks_named((0, 1, 3)), ranks_named((0, 1, 2, 3, 6))
-    ('rank 2', 'ranks 0, 1, 3', 'ranks 0-3, 6')
-    """
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and runs[-1][-1] == rank - 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    parts = [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
-    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(parts[:_NAMED])}{more}"
-
-
-def place_words(frame: HangFrame | None) -> str:
-    """Returns the file and the line of a frame, without the directory, or "" if there is no frame.
-
-    >>> place_words(HangFrame("load", "/app/data.py", 17))
-    'data.py:17'
-    """
-    return "" if frame is None else f"{printable(frame.file.rpartition('/')[2])}:{frame.line}"
-
-
-def collective_words(call: CollectiveCall) -> str:
-    """Returns a collective with its number, backend, data type and size.
-
-    >>> collective_words(CollectiveCall("all_reduce", 1185, "default_pg", "gloo", "float", 1048576))
-    'all_reduce #1185 (gloo, float32, 4 MiB)'
-    """
-    facts = (
-        call.backend,
-        _NAMES.get(call.dtype.lower(), call.dtype),
-        "" if call.elements is None else tensor_size(call.dtype, call.elements),
-        f"group {call.group}" if call.group not in ("", "default_pg", "0") else "",
-    )
-    shown = printable(", ".join(fact for fact in facts if fact))
-    return f"{_short(call)}{f' ({shown})' if shown else ''}"
-
-
-def _short(call: CollectiveCall) -> str:
-    return printable(f"{call.name} #{call.number}" if call.number else call.name)
-
-
 def hang_lines(status: RunStatus) -> list[str]:
     """Returns the report of the hang of a run: a sentence, a row for each place of ranks, and advice."""
     rows = hang_rows(status)
@@ -106,8 +55,7 @@ def hang_rows(status: RunStatus) -> tuple[tuple[str, str], ...]:
     hang = status.hang
     if hang is None:
         return ()
-    step = hang.step if hang.step is not None or status.progress is None else status.progress.step
-    last = ", ".join(filter(None, ("" if step is None else f"step {step}", printable(hang.last))))
+    last = ", ".join(filter(None, ("" if hang.step is None else f"step {hang.step}", printable(hang.last))))
     before = f" (longest pause before: {pause(hang.longest)})" if hang.longest else ""
     head = f"no progress for {pause(hang.silent)}{before}{f'; last: {last}' if last else ''}"
     cells = [_cells(group, hang.kind) for group in hang.groups]
@@ -199,7 +147,7 @@ def busy_note(hang: Hang, run: str) -> str:
         for group in hang.guilty
     )
     waiting = [rank for group in hang.groups if not group.guilty and group.state != "exited" for rank in group.ranks]
-    calls = [_short(group.collective) for group in hang.groups if group.collective is not None and not group.guilty]
+    calls = [call_name(group.collective) for group in hang.groups if group.collective is not None and not group.guilty]
     where = f" in {calls[0]}" if calls else ""
     verb = "wait" if len(waiting) > 1 else "waits"
     others = f", and {ranks_named(waiting)} {verb}{where}" if waiting else ""

@@ -11,7 +11,8 @@ from typing import Literal
 
 from stepset.hang import Hang
 from stepset.run_status import RunStatus, Waiting
-from stepset.watch.present.hang import hang_lines, hang_rows, ranks_named
+from stepset.watch.present.hang import hang_lines, hang_rows
+from stepset.watch.present.places import ranks_named
 from stepset.watch.present.sentences import queue_sentence, trouble_sentence, what_happened
 
 _PLACE = 1000

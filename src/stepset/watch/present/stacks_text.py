@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 
 from stepset.printable import printable_line
 from stepset.watch.crash import in_library
+from stepset.watch.present.places import collective_words, place_words, ranks_named
 from stepset.watch.present.sentences import counted, duration
-from stepset.watch.present.tensors import tensor_size
 from stepset.watch.stacks.grouping import StackGroup, grouped, grouped_children
-from stepset.watch.stacks.model import RANK, WORKER, RunStacks, StackCollective, StackFrame
+from stepset.watch.stacks.model import RANK, WORKER, RunStacks
 
 GROUPS = 8
 """The maximum number of groups of ranks, and of groups of other processes, in the text."""
+RANKS = 64
+"""The maximum number of ranks, and of ranges of ranks, in a list."""
 _LINES = 40
 """About the number of lines of the text. It determines how many frames of each stack are shown."""
 _FEWEST, _MOST = 2, 10
@@ -42,10 +42,11 @@ def stacks_text(run: RunStacks) -> str:
     frames = min(_MOST, max(_FEWEST, _LINES // max(1, shown) - 3))
     lines = [f"run {run.run}: {counted(len(run.ranks), 'rank')}, {counted(len(groups), 'stack')}"]
     for group in groups[:GROUPS]:
-        lines += ["", f"{ranks_words(group.ranks)} ({len(group.ranks)}): {group_words(group)}", *_frames(group, frames)]
+        title = f"{ranks_named(group.ranks, RANKS)} ({len(group.ranks)})"
+        lines += ["", f"{title}: {group_words(group)}", *_frames(group, frames)]
     if len(groups) > GROUPS:
         rest = [rank for group in groups[GROUPS:] for rank in group.ranks]
-        lines += ["", f"{ranks_words(rest)} ({len(rest)}): {counted(len(groups) - GROUPS, 'more stack')}"]
+        lines += ["", f"{ranks_named(rest, RANKS)} ({len(rest)}): {counted(len(groups) - GROUPS, 'more stack')}"]
     for group in children[:GROUPS]:
         lines += ["", f"{children_words(group)}: {group_words(group)}", *_frames(group, frames)]
     if len(children) > GROUPS:
@@ -59,32 +60,11 @@ def time_words(run: RunStacks) -> str:
     return datetime.fromtimestamp(run.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def ranks_words(ranks: Iterable[int]) -> str:
-    """Returns a list of ranks, with ranges.
-
-    >>> ranks_words([0, 1, 2, 5]), ranks_words([3])
-    ('ranks 0-2, 5', 'rank 3')
-    """
-    numbers = sorted(set(ranks))
-    return f"rank{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Returns sorted numbers as ranges.
-
-    >>> ranges([0, 1, 2, 5, 7, 8])
-    '0-2, 5, 7-8'
-    """
-    starts = [b for a, b in pairwise([-2, *numbers]) if b != a + 1]
-    ends = [a for a, b in pairwise([*numbers, math.inf]) if b != a + 1]
-    return ", ".join(f"{a}-{b}" if a != b else f"{a}" for a, b in zip(starts, ends, strict=True))
-
-
 def group_words(group: StackGroup) -> str:
     """Returns what the processes of a group do, such as `waiting in all_reduce #1185 (gloo, float32, 4 MiB)`."""
     process, words = group.process, []
     if process is not None and process.kind == RANK and (waits := group.collective) is not None:
-        words.append(f"waiting in {collective_words(waits)} for {duration(waits.age)}")
+        words.append(f"waiting in {collective_words(waits.call)} for {duration(waits.age)}")
     if process is not None and process.gil:
         words.append("Python's global lock is held")
     if any(each.busy for _, each in group.members if each is not None):
@@ -102,7 +82,7 @@ def children_words(group: StackGroup) -> str:
     kind = "worker" if process is not None and process.kind == WORKER else f"process {_name(group)}".rstrip()
     one = len(group.members) == 1 and process is not None
     what = f"{kind} (pid {process.pid})" if one and process else f"{len(group.members)} {_plural(kind)}"
-    return f"{what} of {ranks_words(group.ranks)}"
+    return f"{what} of {ranks_named(group.ranks, RANKS)}"
 
 
 def _plural(kind: str) -> str:
@@ -111,32 +91,6 @@ def _plural(kind: str) -> str:
 
 def _name(group: StackGroup) -> str:
     return _cut(group.process.name if group.process else "", _FUNCTION)
-
-
-def collective_words(collective: StackCollective) -> str:
-    """Returns the name, the number and the tensors of a collective in flight.
-
-    >>> collective_words(StackCollective("0", "default_pg", "gloo", 1185, "all_reduce", ((1048576,),), "float32"))
-    'all_reduce #1185 (gloo, float32, 4 MiB)'
-    """
-    elements = sum(math.prod(size) for size in collective.sizes)
-    size = tensor_size(collective.dtype, elements) if collective.sizes else ""
-    facts = [collective.backend, collective.dtype, size]
-    known = ", ".join(fact for fact in facts if fact)
-    return f"{collective.name or 'a collective'} #{collective.seq}{f' ({known})' if known else ''}"
-
-
-def frame_place(frame: StackFrame) -> str:
-    """Returns the place of a frame, such as `train.py:42`. The directory of a library's file is included.
-
-    >>> frame_place(StackFrame("step", "/app/train.py", 42))
-    'train.py:42'
-    >>> frame_place(StackFrame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 3000))
-    'distributed/distributed_c10d.py:3000'
-    """
-    parts = frame.file.split("/")
-    kept = parts[-2:] if in_library(frame.file) else parts[-1:]
-    return f"{'/'.join(kept) or '?'}:{frame.line}"
 
 
 def _frames(group: StackGroup, limit: int) -> Iterator[str]:
@@ -151,7 +105,7 @@ def _frames(group: StackGroup, limit: int) -> Iterator[str]:
     for at, name, previous in zip(chosen, names, [-1, *chosen], strict=False):
         if at > previous + 1:
             yield f"    ... {counted(at - previous - 1, 'frame')} of libraries"
-        place = frame_place(frames[at])
+        place = place_words(frames[at])
         yield f"    {name.ljust(width)}  {_cut(place if group.same_lines else place.rpartition(':')[0], _CELL)}"
     if chosen and chosen[-1] + 1 < len(frames):
         yield f"    ... {counted(len(frames) - chosen[-1] - 1, 'outer frame')}"

@@ -1,29 +1,104 @@
-"""Reads the JSON document that `agent.py stacks` prints in a pod. Contains only pure functions.
+"""Reads what an agent reports about ranks: the JSON document of `agent.py stacks`, and the ranks of its events.
 
 A rank can change what its agent prints. Therefore every type and every size is checked. Values of a wrong type are
-replaced by empty values, and what exceeds a limit is left out.
+replaced by empty values, and what exceeds a limit is left out. All functions are pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
+from stepset.hang import StackFrame
+from stepset.unstructured import rows, text
 from stepset.watch.bounded_json import finite, parse_json
-from stepset.watch.stacks.model import RANK, RankStacks, StackCollective, StackFrame, StackProcess, StackThread
+from stepset.watch.stacks.model import RANK, RankStacks, StackCollective, StackProcess, StackThread
 
 MAX_BYTES = 8 << 20
 """The maximum size of the document of one pod."""
-_RANKS, _PROCESSES, _THREADS, _FRAMES, _COLLECTIVES, _TENSORS, _DIMENSIONS = 1024, 256, 100, 64, 64, 16, 8
-"""The maximum numbers of ranks in a document, of processes and of collectives of a rank, of threads of a process, of
-frames of a thread, of tensors of a collective, and of dimensions of a tensor."""
-_ALL_FRAMES = 100_000
-"""The maximum number of frames in a document."""
-_NAME, _PATH = 200, 1000
-"""The maximum numbers of characters of a name, and of a path or a reason."""
-_LARGEST = 2**63
+_RANKS, _THREADS, _FRAMES, _COLLECTIVES, _MEMBERS, _TENSORS, _DIMENSIONS = 1024, 100, 64, 64, 1024, 16, 8
+"""The maximum numbers of ranks in a document, of threads of a process, of frames of a thread, of collectives of a rank,
+of members of a group, of tensors of a collective, and of dimensions of a tensor."""
+_LARGEST = 2**53
 _KINDS = frozenset({"rank", "worker", "launcher", "child"})
-_T = TypeVar("_T")
+
+
+class RankReader:
+    """Reads ranks with limits that apply to all of them together.
+
+    Args:
+        frames: the maximum number of frames of all ranks.
+        processes: the maximum number of processes of a rank.
+        name: the maximum number of characters of a name.
+        path: the maximum number of characters of the end of a path, and of a reason.
+    """
+
+    def __init__(self, frames: int = 100_000, processes: int = 256, name: int = 200, path: int = 1000) -> None:
+        self._frames_left = frames
+        self._processes = processes
+        self._name = name
+        self._path = path
+
+    def rank(self, rank: int, data: Mapping[str, Any]) -> RankStacks:
+        """Returns the processes and the collectives of a rank."""
+        return RankStacks(
+            rank,
+            processes=tuple(self._process(each) for each in rows(data, "processes")[: self._processes]),
+            collectives=tuple(self._collective(each) for each in rows(data, "collectives")[:_COLLECTIVES]),
+            why=self.why(data),
+        )
+
+    def why(self, data: Mapping[str, Any]) -> str:
+        """Returns why something is missing."""
+        return text(data, "why")[: self._path]
+
+    def _process(self, data: Mapping[str, Any]) -> StackProcess:
+        kind = self._text(data, "kind")
+        return StackProcess(
+            pid=_number(data, "pid"),
+            kind=kind if kind in _KINDS else "child",
+            name=self._text(data, "name"),
+            state=self._text(data, "state")[:1],
+            wchan=self._text(data, "wchan"),
+            syscall=_whole(data.get("syscall")),
+            busy=data.get("busy") is True,
+            changed=data.get("changed") is True,
+            gil=data.get("gil") is True,
+            threads=tuple(
+                StackThread(self._text(each, "name"), tuple(self._frames(each)))
+                for each in rows(data, "threads")[:_THREADS]
+            ),
+            why=self.why(data),
+        )
+
+    def _frames(self, thread: Mapping[str, Any]) -> Iterator[StackFrame]:
+        for frame in _items(thread, "frames", min(_FRAMES, self._frames_left)):
+            if isinstance(frame, list) and len(frame) == 3 and all(isinstance(each, str) for each in frame[:2]):
+                function, file, line = frame
+                self._frames_left -= 1
+                yield StackFrame(function[: self._name], file[-self._path :], _whole(line) or 0)
+
+    def _collective(self, data: Mapping[str, Any]) -> StackCollective:
+        return StackCollective(
+            group=self._text(data, "group"),
+            description=self._text(data, "desc"),
+            backend=self._text(data, "backend"),
+            seq=_number(data, "seq"),
+            name=self._text(data, "name"),
+            sizes=_sizes(data.get("sizes")),
+            dtype=self._text(data, "dtype"),
+            state=self._text(data, "state"),
+            age=seconds(data, "age"),
+            done=_number(data, "done"),
+            last=self._text(data, "last"),
+            queued=_number(data, "queued"),
+            p2p=data.get("p2p") is True,
+            ranks=tuple(rank for rank in _items(data, "ranks", _MEMBERS) if _whole(rank) is not None),
+        )
+
+    def _text(self, data: Mapping[str, Any], name: str) -> str:
+        return text(data, name)[: self._name]
 
 
 def read_document(data: bytes) -> tuple[RankStacks, ...]:
@@ -38,110 +113,45 @@ def read_document(data: bytes) -> tuple[RankStacks, ...]:
     found = parse_json(data)
     if not isinstance(found, dict) or not isinstance(found.get("ranks"), list):
         raise ValueError("its agent printed no stacks")
-    if why := _text(found, "why", _PATH):
+    reader = RankReader()
+    if why := reader.why(found):
         raise ValueError(why)
-    left = _FramesLeft()
     ranks: dict[int, RankStacks] = {}
-    for each in _rows(found, "ranks", _RANKS):
-        if (rank := _number(each, "rank", -1)) >= 0 and rank not in ranks:
-            ranks[rank] = _rank(rank, each, left)
+    for each in rows(found, "ranks")[:_RANKS]:
+        if (rank := _whole(each.get("rank"))) is not None and rank not in ranks:
+            ranks[rank] = _of_document(reader.rank(rank, each))
     return tuple(ranks[rank] for rank in sorted(ranks))
 
 
-class _FramesLeft:
-    """Counts the frames that a document may still contain."""
-
-    def __init__(self) -> None:
-        self._count = _ALL_FRAMES
-
-    def take(self, frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
-        """Returns as many of the frames as the document may still contain."""
-        kept = frames[: self._count]
-        self._count -= len(kept)
-        return kept
+def _of_document(found: RankStacks) -> RankStacks:
+    """Returns a rank whose own process comes first, and that states why it has no process."""
+    processes = sorted(found.processes, key=lambda process: process.kind != RANK)
+    why = found.why or ("" if processes else "its agent found no process")
+    return replace(found, processes=tuple(processes), why=why)
 
 
-def _rank(rank: int, data: Mapping[str, Any], left: _FramesLeft) -> RankStacks:
-    processes = tuple(_process(each, left) for each in _rows(data, "processes", _PROCESSES))
-    return RankStacks(
-        rank,
-        # The process of the rank itself comes first.
-        processes=tuple(sorted(processes, key=lambda process: process.kind != RANK)),
-        collectives=tuple(_collective(each) for each in _rows(data, "collectives", _COLLECTIVES)),
-        why=_text(data, "why", _PATH) or ("" if processes else "its agent found no process"),
-    )
+def seconds(data: Mapping[str, Any], name: str) -> float:
+    """Returns the duration in a field, in seconds, or 0 if the field contains no duration."""
+    return max(0.0, float(finite(data.get(name)) or 0.0))
 
 
-def _process(data: Mapping[str, Any], left: _FramesLeft) -> StackProcess:
-    kind = _text(data, "kind")
-    return StackProcess(
-        pid=_number(data, "pid"),
-        kind=kind if kind in _KINDS else "child",
-        name=_text(data, "name"),
-        state=_text(data, "state", 1),
-        wchan=_text(data, "wchan"),
-        busy=data.get("busy") is True,
-        gil=data.get("gil") is True,
-        threads=tuple(
-            StackThread(_text(each, "name"), left.take(_frames(each))) for each in _rows(data, "threads", _THREADS)
-        ),
-        why=_text(data, "why", _PATH),
-    )
+def _sizes(data: Any) -> tuple[tuple[int, ...], ...]:
+    """Returns the sizes of tensors. Returns an empty tuple if one is invalid, because their sum is then unknown."""
+    if not isinstance(data, list) or len(data) > _TENSORS:
+        return ()
+    valid = all(isinstance(size, list) and len(size) <= _DIMENSIONS and None not in map(_whole, size) for size in data)
+    return tuple(map(tuple, data)) if valid else ()
 
 
-def _frames(thread: Mapping[str, Any]) -> tuple[StackFrame, ...]:
-    return _several(thread, "frames", _FRAMES, _frame)
+def _items(data: Mapping[str, Any], name: str, limit: int) -> list[Any]:
+    value = data.get(name)
+    return value[:limit] if isinstance(value, list) else []
 
 
-def _frame(data: Any) -> StackFrame | None:
-    if not isinstance(data, list) or len(data) != 3:
-        return None
-    function, file, line = data
-    if not isinstance(function, str) or not isinstance(file, str):
-        return None
-    return StackFrame(function[:_NAME], file[:_PATH], _whole(line))
+def _number(data: Mapping[str, Any], name: str) -> int:
+    return _whole(data.get(name)) or 0
 
 
-def _collective(data: Mapping[str, Any]) -> StackCollective:
-    return StackCollective(
-        group=_text(data, "group"),
-        description=_text(data, "desc"),
-        backend=_text(data, "backend"),
-        seq=_number(data, "seq"),
-        name=_text(data, "name"),
-        sizes=_several(data, "sizes", _TENSORS, _size),
-        dtype=_text(data, "dtype"),
-        state=_text(data, "state"),
-        age=max(0.0, float(finite(data.get("age")) or 0.0)),
-        done=_number(data, "done"),
-        last=_text(data, "last"),
-    )
-
-
-def _size(data: Any) -> tuple[int, ...] | None:
-    return tuple(_whole(each) for each in data[:_DIMENSIONS]) if isinstance(data, list) else None
-
-
-def _several(data: Mapping[str, Any], key: str, limit: int, read: Callable[[Any], _T | None]) -> tuple[_T, ...]:
-    value = data.get(key)
-    found = map(read, value[:limit]) if isinstance(value, list) else ()
-    return tuple(each for each in found if each is not None)
-
-
-def _rows(data: Mapping[str, Any], key: str, limit: int) -> Iterator[Mapping[str, Any]]:
-    value = data.get(key)
-    return (each for each in value[:limit] if isinstance(each, dict)) if isinstance(value, list) else iter(())
-
-
-def _text(data: Mapping[str, Any], key: str, limit: int = _NAME) -> str:
-    value = data.get(key)
-    return value[:limit] if isinstance(value, str) else ""
-
-
-def _number(data: Mapping[str, Any], key: str, default: int = 0) -> int:
-    return _whole(data.get(key), default)
-
-
-def _whole(value: Any, default: int = 0) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
-    return value if whole else default
+def _whole(value: Any) -> int | None:
+    """Returns a value if it is an integer that JSON can express exactly (RFC 8259, section 6), or None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST else None

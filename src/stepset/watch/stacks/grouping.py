@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from stepset.hang import StackFrame
 from stepset.watch.crash import in_library
-from stepset.watch.stacks.model import LAUNCHER, RANK, RankStacks, StackCollective, StackFrame, StackProcess
+from stepset.watch.stacks.model import LAUNCHER, RANK, RankStacks, StackCollective, StackProcess, own_frame
 
 Member = tuple[RankStacks, StackProcess | None]
 
@@ -46,15 +47,6 @@ class StackGroup:
         """Why there are no frames. It is empty if there are frames."""
         rank, process = self.members[0]
         return "" if self.frames else (process.why if process else rank.why)
-
-
-def own_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
-    """Returns the innermost frame that is neither in a library nor in Python itself, or None if there is none.
-
-    Args:
-        frames: the frames of a thread. The first frame is the innermost one.
-    """
-    return next((frame for frame in frames if not in_library(frame.file)), None)
 
 
 def waiting_in(rank: RankStacks) -> StackCollective | None:
