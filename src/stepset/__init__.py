@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepset.backends.base import ClusterOptions, OpenLineListener, RunListener
     from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError, StepsetError, TrainingFailedError
     from stepset.exit_code import ExitCode
-    from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
+    from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, SlowRanks, StackFrame
     from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
     from stepset.plan.explain import ExplainRow
     from stepset.run_status import (
@@ -65,6 +65,7 @@ __all__ = [
     "RunListener",
     "RunNotFoundError",
     "RunStatus",
+    "SlowRanks",
     "StackCollective",
     "StackFrame",
     "StackProcess",
@@ -118,6 +119,7 @@ _MODULES = {
     "RunListener": "stepset.backends.base",
     "RunNotFoundError": "stepset.errors",
     "RunStatus": "stepset.html.status",  # this module registers the text and HTML that notebooks show
+    "SlowRanks": "stepset.hang",
     "StackCollective": "stepset.watch.stacks.model",
     "StackFrame": "stepset.hang",
     "StackProcess": "stepset.watch.stacks.model",

@@ -13,7 +13,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from stepset.exit_code import ExitCode
-from stepset.hang import Hang
+from stepset.hang import Hang, SlowRanks
 from stepset.printable import printable
 from stepset.unstructured import LATEST
 
@@ -241,8 +241,8 @@ class RunStatus:
         trouble: the problem that currently blocks the run. The problem is a `Failure` object, because the run fails if
             the problem persists. None if there is no problem, and after the run has finished.
         waiting: the queue in which the run waits, or None if the run is not in a queue.
-        hang: why no rank makes progress, or None if a rank makes progress or the reason is unknown. For a run that
-            failed, it is the hang that was known before the failure.
+        hang: why no rank makes progress, or None. For a run that failed, the hang that was known before the failure.
+        slow: the ranks that the other ranks regularly wait for. None if there are none, or if this is unknown.
         expires: the time at which the `ttl` of the run expires. From this time on, `stepset prune` deletes the run. The
             time is None until the run has finished, if the run has no ttl, and if the cluster itself deletes the run.
         program: what the run executes: the script, module, command or function of the job, with its arguments.
@@ -280,6 +280,7 @@ class RunStatus:
     trouble: Failure | None = None
     waiting: Waiting | None = None
     hang: Hang | None = None
+    slow: SlowRanks | None = None
     expires: float | None = None
     program: str = ""
     labels: dict[str, str] = field(default_factory=dict)
@@ -326,8 +327,8 @@ class RunStatus:
         if not all(at is None or 0 <= at < LATEST for at in times):
             raise ValueError(f"not the status of a run: its times are not seconds since the epoch: {times}")
         progress = status.progress or Progress()
-        pauses = status.hang.times if status.hang is not None else ()
-        if not all(map(math.isfinite, (progress.progress or 0.0, *progress.metrics.values(), *pauses))):
+        seconds = [*(status.hang.times if status.hang else ()), *(status.slow.times if status.slow else ())]
+        if not all(map(math.isfinite, (progress.progress or 0.0, *progress.metrics.values(), *seconds))):
             raise ValueError("not the status of a run: its progress is not finite")
         return status
 

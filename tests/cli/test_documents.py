@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from stepset.cli.output.documents import run_document, stacks_document
 from stepset.cli.output.schema import output_schema
+from stepset.hang import SlowRanks
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus, Waiting
 from stepset.watch.stacks.document import read_document
 from stepset.watch.stacks.model import RunStacks
@@ -166,6 +167,15 @@ def test_a_detached_run_outlives_its_terminal_and_starts_nothing_for_bad_input(k
     wrong = known("run", "-d", "train.py", "-n", "999999")
     assert (wrong.code, len(wrong.errors)) == (2, 1)
     assert wrong.err.startswith("stepset: num_nodes, procs_per_node: ")
+
+
+def test_a_run_with_a_slow_rank_matches_the_schema_and_can_be_read_again() -> None:
+    slow = status(hangs()).with_(slow=SlowRanks((2,), "node 1", "", 97, 100, 0.215, 0.18))
+    found = checked(json.dumps(run_document(slow)), "Run")
+    assert found["slow"] == {
+        "ranks": [2], "node": "node 1", "gpu": "", "last": 97, "compared": 100, "delay": 0.215, "share": 0.18,
+    }  # fmt: skip
+    assert RunStatus.from_dict(json.loads(json.dumps(slow.to_dict()))) == slow
 
 
 def test_a_run_with_a_hang_matches_the_schema() -> None:

@@ -14,8 +14,11 @@ from stepset.cli.output import tables
 from stepset.cli.output.formats import as_json
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.status_page import status_page
+from stepset.hang import SlowRanks
+from stepset.html.status import status_html
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
+from stepset.watch.present.outcome import outcome_lines
 from stepset.watch.present.sentences import duration, progress_words, state_line
 
 RANKS = tuple(
@@ -189,6 +192,16 @@ def test_durations_are_readable() -> None:
         "59m59s",
         "24h00m",
     ]
+
+
+def test_every_report_names_the_rank_that_the_others_wait_for() -> None:
+    slow = RUNNING.with_(slow=SlowRanks((2,), "node 1", "3", 97, 100, 0.215, 0.18))
+    words = "rank 2 (node 1, GPU 3) joins last in 97 of 100 collectives, by 215 ms; the other ranks wait for it 18 %"
+    for run in (slow, *(slow.with_(phase=phase, finished=200.0) for phase in (Phase.SUCCEEDED, Phase.FAILED))):
+        lines = [line.split(maxsplit=1) for line in status_page(run).splitlines()]
+        assert [line[1] for line in lines if line[:1] == ["slow"]] == [f"{words} of the time"]
+        assert words in "\n".join(outcome_lines(run, 10.0, logs=""))
+        assert words in status_html(run, 200.0)
 
 
 def test_the_status_page_has_a_row_for_each_rank() -> None:

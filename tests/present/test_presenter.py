@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepset.hang import Hang, HangGroup, HangKind, StackFrame
+from stepset.hang import Hang, HangGroup, HangKind, SlowRanks, StackFrame
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
 from stepset.watch.lines import OpenLine, parse_progress
 from stepset.watch.present.presenter import PROGRESS_AFTER, PROGRESS_EVERY, STARTING_EVERY, Presenter
@@ -329,6 +329,38 @@ class TestAHang:
         presenter.see(self.HUNG, 100.0)
         stopping = self.MOVING.with_(ranks=(replace(self.ROWS[0], state=state), *self.ROWS[1:]))
         assert [record for clock in (120.0, 170.0) for record in presenter.see(stopping, clock)] == []
+
+
+class TestASlowRank:
+    SLOW = RUNNING.with_(slow=SlowRanks((2,), "node 1", "", 97, 100, 0.215, 0.18))
+    WORDS = (
+        "rank 2 (node 1) joins last in 97 of 100 collectives, by 215 ms; the other ranks wait for it 18 % of the time"
+    )
+
+    def later(self, **changes: Any) -> RunStatus:
+        slow = self.SLOW.slow
+        assert slow is not None
+        return self.SLOW.with_(slow=replace(slow, last=99, **changes))
+
+    def test_is_presented_once_although_its_numbers_change(self) -> None:
+        presenter = Presenter()
+        first = [record for record in presenter.see(self.SLOW, 0.0) if isinstance(record, Note)]
+        assert [(record.text, record.level) for record in first] == [(self.WORDS, "warning")]
+        assert presenter.see(self.later(), 1.0) == []
+        assert Presenter(presenter.presented).see(self.later(), 2.0) == []
+
+    def test_is_presented_if_it_is_another_rank(self) -> None:
+        presenter = Presenter()
+        presenter.see(self.SLOW, 0.0)
+        (record,) = presenter.see(self.later(ranks=(3,)), 1.0)
+        assert record.text.startswith("rank 3 ")
+
+    def test_is_presented_with_the_last_numbers_at_the_end(self) -> None:
+        presenter = Presenter()
+        presenter.see(self.SLOW, 0.0)
+        note, end = presenter.see(self.later().with_(phase=Phase.SUCCEEDED, finished=110.0), 1.0)
+        assert (type(note), type(end)) == (Note, RunEnded)
+        assert "last in 99 of 100" in note.text
 
 
 def test_the_data_of_an_earlier_version_with_fewer_keys_is_read() -> None:

@@ -1,4 +1,4 @@
-"""The classes for a hang of a run: what each rank waits for, and which ranks block the others. Plain data."""
+"""The classes for a hang of a run, and for ranks that slow a run down. Plain data."""
 
 from __future__ import annotations
 
@@ -123,3 +123,31 @@ class Hang:
     def guilty(self) -> tuple[HangGroup, ...]:
         """The groups of ranks that block the others."""
         return tuple(group for group in self.groups if group.guilty)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRanks:
+    """A rank, or all ranks of a node, that the other ranks regularly wait for.
+
+    Args:
+        ranks: the ranks.
+        node: the node of the ranks.
+        gpu: the GPU of the rank, or an empty string if it is unknown.
+        last: in how many of the compared collectives these ranks were the last that joined.
+        compared: the number of compared collectives, at most 100.
+        delay: how much later than all other ranks they joined these collectives, in seconds (median).
+        share: the fraction of the time in which all other ranks waited for these ranks only.
+    """
+
+    ranks: tuple[int, ...]
+    node: str
+    gpu: str
+    last: int
+    compared: int
+    delay: float
+    share: float
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The delay and the fraction of the time."""
+        return self.delay, self.share

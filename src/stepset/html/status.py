@@ -14,6 +14,7 @@ from stepset.html.charts import metric_charts
 from stepset.html.escaped import escaped
 from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus, as_html, as_text
 from stepset.watch.present.failure_report import ended, failure_rows
+from stepset.watch.present.hang import slow_words
 from stepset.watch.present.outcome import outcome_lines
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import (
@@ -79,8 +80,9 @@ def _notes(status: RunStatus) -> Iterator[str]:
 def _problem(status: RunStatus) -> Iterator[str]:
     """Yields HTML that shows the cause of the run's failure, or the problem that blocks the run."""
     held = held_up(status)
-    if held is not None:
-        yield from _rows([(title, [text]) for title, text in held.rows])
+    rows = [*(held.rows if held is not None else ()), *([("slow", slow_words(status.slow))] if status.slow else [])]
+    if rows:
+        yield from _rows([(title, [text]) for title, text in rows])
     if status.phase.final and status.phase is not Phase.SUCCEEDED:
         yield f'<p class="bad">{escaped(cut(end_sentence(status), 2 * _LINE))}</p>'
     if status.failure is not None:

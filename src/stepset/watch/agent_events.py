@@ -13,6 +13,7 @@ from stepset.watch.bounded_json import finite
 
 _NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31), "alone": range(2)}
 _TEXTS = ("error", "kind", "source", "digest", "text")
+_UNCHECKED = ("stalled", "joins")
 _TEXT = 4096
 """The maximum number of characters of a string in an event. Each of the `missing` peers is such a string."""
 _MOST_RANKS = 2**31
@@ -24,7 +25,8 @@ _PEERS = 1000
 def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -> Iterator[dict[str, Any]]:
     """Yields the events. An event is left out if it has an impossible rank, or a value of an unexpected type.
 
-    An event `stalled` has the field `stalled`, the unchecked event, which `hangs.evidence.read_evidence` checks.
+    An event `stalled` has the field `stalled`, the unchecked event, which `hangs.evidence.read_evidence` checks. In the
+    same way, an event `joins` has the field `joins`, which `hangs.joins` checks.
 
     Args:
         ranks: the number of ranks, if this number is known. A rank that is not below this number is impossible.
@@ -34,8 +36,8 @@ def read_events(events: Iterable[Mapping[str, Any]], ranks: int = _MOST_RANKS) -
         for name in ("rank", *_NUMBERS, "at", *_TEXTS, "missing", "result"):
             if (value := event.get(name)) is not None:
                 read[name] = _checked(name, value, ranks)
-        if event["event"] == "stalled":
-            read["stalled"] = event
+        if event["event"] in _UNCHECKED:
+            read[event["event"]] = event
         if None not in (read[name] for name in read if name != "result"):
             yield read
 

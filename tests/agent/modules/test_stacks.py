@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.agent.hangs.answers import threads_in
+from stepset.agent.hangs.joins import last_joins
 from stepset.agent.hangs.recorder import MOST_GROUPS, digest
 from stepset.agent.hangs.samples import fitted_rank
 
@@ -116,6 +117,35 @@ def test_groups_and_point_to_point_calls_are_counted_separately_and_waiting_grou
 def test_an_entry_with_a_wrong_value_does_not_hide_others(key: str, value: Any) -> None:
     found = digest([b"[" * 10**6, b"\xff", dump(7, "x", entry(**{key: value}), entry(process_group=["2", "good"]))])
     assert "good" in [each["desc"] for each in found]
+
+
+def test_the_joins_of_a_group_are_the_differences_of_its_last_numbers_and_times() -> None:
+    noticed = {"time_discovered_completed_ns": 500_000_000_000}
+    entries = [
+        entry(collective_seq_id=n, time_created_ns=n * 2_000_000, **(noticed if n == 30 else {}))
+        for n in range(30, 0, -1)
+    ]
+    (found,) = last_joins([dump(*entries, entry(collective_seq_id=31, profiling_name="gloo:broadcast"))])
+    assert found == {
+        "group": "0", "backend": "gloo", "seq": [1] * 30, "at": [2000] * 30, "end": [*[0] * 29, 499_940_000],
+    }  # fmt: skip
+
+
+def test_few_collectives_and_sends_have_no_joins_and_many_are_limited() -> None:
+    assert last_joins([dump(*(entry(collective_seq_id=n) for n in range(19)))]) == []
+    assert last_joins([dump(*(entry(collective_seq_id=n, is_p2p=True) for n in range(50)))]) == []
+    groups = [entry(collective_seq_id=n, process_group=[g, "x"]) for g in "012" for n in range(2000)]
+    found = last_joins([dump(*groups)])
+    assert [len(each["at"]) for each in found] == [120, 120]
+    assert len(json.dumps(found)) < 4096
+
+
+@pytest.mark.parametrize("value", [None, -1, 2**70, "1", [], {}, True, 1e400])
+@pytest.mark.parametrize("key", list(entry()))
+def test_an_entry_with_a_wrong_value_does_not_hide_the_joins_of_others(key: str, value: Any) -> None:
+    entries = [entry(collective_seq_id=n) for n in range(30)]
+    (found,) = last_joins([b"[" * 10**6, dump(7, "x", entry(**{"collective_seq_id": 40, key: value}), *entries)])
+    assert len(found["seq"]) in (30, 31)
 
 
 def test_the_number_of_groups_is_limited() -> None:

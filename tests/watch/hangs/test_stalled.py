@@ -81,6 +81,12 @@ def test_progress_of_a_pod_ends_the_hang(item: dict[str, Any] | str) -> None:
     assert status(ranks).hang is None
 
 
+def test_the_report_of_joins_is_no_progress() -> None:
+    ranks = hangs()
+    feed(ranks, "uid-0", {"event": "joins", "rank": 0, "at": 1400.0, "gpu": "", "groups": []})
+    assert status(ranks).hang is not None
+
+
 @pytest.mark.parametrize("item", ["[node 0] a message of the agent", "[launcher] a warning of torchrun"])
 def test_lines_of_launchers_are_no_progress_of_a_rank(item: str) -> None:
     ranks = hangs()

@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.hangs.hook import COLLECTIVES, SIGNAL, STACKS
@@ -34,6 +34,10 @@ _THREAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]{1,16})(?: \[(.{0,10
 _FRAME = re.compile(r'  File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,500})')
 
 
+if TYPE_CHECKING:
+    Reader = Callable[[Iterable[bytes]], list[dict[str, Any]]]
+
+
 class Answer:
     """The answer of one process: its stacks and the dumps of its recorder.
 
@@ -42,9 +46,12 @@ class Answer:
         directory: the directory of the hook.
         until: the time (`time.monotonic`) until which the agent waits for another reader of the files.
         stacks: whether to ask for the stacks.
+        read: returns `collectives` for the dumps of the recorder. By default, `recorder.digest`.
     """
 
-    def __init__(self, process: Process, directory: str, until: float, *, stacks: bool = True) -> None:
+    def __init__(
+        self, process: Process, directory: str, until: float, *, stacks: bool = True, read: Reader | None = None
+    ) -> None:
         self.process = process
         self.why = ""
         self.threads: list[dict[str, Any]] = []
@@ -53,6 +60,7 @@ class Answer:
         self.size = 0  # bytes that the process has written for this answer
         self._directory = directory
         self._until = until
+        self._read = read
         self._size = -1  # of the stacks at the last look
         self._stacks = self._dump = -1
         self._main = ""
@@ -134,7 +142,7 @@ class Answer:
             # The thread of the hook writes a line as soon as it has the GIL.
             self.holds_gil = not data and bool(self.threads and self.threads[0]["frames"])
             if data.endswith(b"\0") and size <= _DUMP_LIMIT:
-                self.collectives = digest(data[:-1].split(b"\n"))
+                self.collectives = (self._read or digest)(data[:-1].split(b"\n"))
 
 
 def _last_byte(file: int) -> bytes:
@@ -187,19 +195,23 @@ def threads_in(text: str, main: str, directory: str) -> list[dict[str, Any]]:
     return [thread for _, thread in sorted(kept, key=lambda each: not each[0])]
 
 
-def answers(ranks: Mapping[Any, int], directory: str, *, stacks: bool = True) -> dict[Any, list[Answer]]:
+def answers(
+    ranks: Mapping[Any, int], directory: str, *, stacks: bool = True, read: Reader | None = None
+) -> dict[Any, list[Answer]]:
     """Asks all processes of ranks, and waits at most _WAIT seconds for their answers.
 
     Args:
         ranks: the process of each rank.
         directory: the directory of the hook.
         stacks: whether to ask for the stacks, too, not only for the collectives.
+        read: see `Answer`.
     """
     processes = running()
     found: dict[Any, list[Answer]] = {}
     until = time.monotonic() + _WAIT  # for all files together
     for rank, pid in ranks.items():
-        found[rank] = [Answer(each, directory, until, stacks=stacks) for each in name_kinds(below(pid, processes))]
+        family = name_kinds(below(pid, processes))
+        found[rank] = [Answer(each, directory, until, stacks=stacks, read=read) for each in family]
     waiting = [answer for each in found.values() for answer in each]
     end = time.monotonic() + _WAIT
     while waiting and time.monotonic() < end:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 MOST_GROUPS = 16
@@ -29,9 +29,20 @@ def digest(dumps: Iterable[bytes]) -> list[dict[str, Any]]:
     A rank may have started several collectives. The first unfinished one is the one for which it waits. Groups with
     unfinished collectives are first. An entry with an unexpected form is ignored.
     """
+    groups: dict[Any, dict[str, Any]] = {}
+    for entry, members in entries_of(dumps):
+        try:
+            _add(groups, entry, members)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            continue
+    found = sorted(groups.values(), key=lambda group: (not group["seq"], -group["done"]))
+    return found[:MOST_GROUPS]
+
+
+def entries_of(dumps: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Yields each entry of dumps, with the members of the groups. An entry may have any form."""
     import json
 
-    groups: dict[Any, dict[str, Any]] = {}
     for dump in dumps:
         try:
             document = json.loads(dump.decode("utf-8", "replace"))
@@ -39,19 +50,20 @@ def digest(dumps: Iterable[bytes]) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError, RecursionError, MemoryError):
             continue
         for entry in entries if isinstance(entries, list) else ():
-            try:
-                _add(groups, entry, members)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-                continue
-    found = sorted(groups.values(), key=lambda group: (not group["seq"], -group["done"]))
-    return found[:MOST_GROUPS]
+            yield entry, members
+
+
+def name_of(entry: Any) -> tuple[str, str]:
+    """Returns the backend and the name of a collective."""
+    backend, _, name = str(entry["profiling_name"])[:100].rpartition(":")
+    return backend, name
 
 
 def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
     group, description = (str(each)[:100] for each in entry["process_group"][:2])
     p2p = entry.get("is_p2p") is True
-    seq = _whole(entry["p2p_seq_id" if p2p else "collective_seq_id"])
-    backend, _, name = str(entry["profiling_name"])[:100].rpartition(":")
+    seq = whole(entry["p2p_seq_id" if p2p else "collective_seq_id"])
+    backend, name = name_of(entry)
     finished = entry.get("retired") is True or entry["state"] == "completed"
     found = groups.setdefault(
         (group, backend, p2p),
@@ -80,9 +92,9 @@ def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
         dtypes = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
         sizes = entry.get("input_sizes") or entry.get("output_sizes") or []
         found["seq"], found["name"], found["state"] = seq, name, str(entry["state"])[:20]
-        found["sizes"] = [[_whole(n) for n in size[:_MOST_SIZES]] for size in sizes[:_MOST_SIZES]]
+        found["sizes"] = [[whole(n) for n in size[:_MOST_SIZES]] for size in sizes[:_MOST_SIZES]]
         found["dtype"] = _DTYPES.get(str(dtypes[0]), str(dtypes[0]).lower()[:20])
-        found["age"] = round(max(0.0, time.time() - _whole(entry["time_created_ns"], 2**63) / 1e9), 1)
+        found["age"] = round(max(0.0, time.time() - whole(entry["time_created_ns"], 2**63) / 1e9), 1)
 
 
 def _members(members: Any, group: str) -> list[int]:
@@ -95,7 +107,8 @@ def _members(members: Any, group: str) -> list[int]:
         return []
 
 
-def _whole(value: Any, most: int = _LARGEST) -> int:
+def whole(value: Any, most: int = _LARGEST) -> int:
+    """Returns a value if it is an integer from 0 to `most`. Raises TypeError otherwise."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     raise TypeError("not a whole number")

@@ -21,6 +21,7 @@ from stepset.agent.signals import kill, signal
 
 _PAUSES = 5  # The longest pause so far, times this number, is no hang.
 _LOOKS = 5  # looks at the collectives within `after`
+_JOINS_AT_FIRST, _JOINS_LATER = 10, 10  # in the first intervals each, then one in so many
 _TIMES = (0.0, 2.0, 5.0)  # seconds of the samples
 _LOOK_LIMIT = 60.0  # seconds after which a look at the ranks is given up; a file system may not answer
 _STEP = re.compile(rb'\] \{"stepset": ?\{.{0,4000}?"step"')
@@ -61,6 +62,10 @@ class ProgressOut(Out):
             self.reported = 0
             super().put(short_event("resumed", at=now()))
 
+    def inform(self, lines: bytes) -> None:
+        """Prints an event that neither is progress nor reports a pause."""
+        super().put(lines)
+
     def report(self, lines: bytes) -> None:
         """Prints an event about a pause, which is no progress."""
         self.reported += 1
@@ -92,6 +97,8 @@ class Watcher:
         self._pipe = -1
         self._answer = b""
         self._kind = ""
+        self._started = time.monotonic()
+        self._joins_due = self._next_interval(self._started)
         self.due = time.monotonic() + self._interval
         out.at = time.monotonic()
 
@@ -105,6 +112,8 @@ class Watcher:
         silent = at - self._out.at
         if silent >= self._limit():
             self._start_child("sample", at)
+        elif at >= self._joins_due and self._reports_joins(at):
+            self._start_child("joins", at)
         elif silent >= self._interval * 0.99 and at - self._looked_at >= self._interval * 0.99:
             self._start_child("look", at)
         else:
@@ -116,13 +125,31 @@ class Watcher:
         limit = max(_PAUSES * out.longest, config.hang_after) if out.stepped else config.hang_first
         return max(limit, self._interval) * 2.0**out.reported
 
+    def _next_interval(self, at: float) -> float:
+        """Returns when the next interval begins. All agents count the intervals by the clocks of their nodes.
+
+        Therefore the reports of different pods contain the same collectives.
+        """
+        left = self._interval - time.time() % self._interval
+        return at + (left if left > self._interval / 10 else left + self._interval)
+
+    def _reports_joins(self, at: float) -> bool:
+        """Returns whether to report the joins in the interval that begins now."""
+        self._joins_due = self._next_interval(at)
+        number = round(time.time() / self._interval)
+        is_due = at - self._started <= _JOINS_AT_FIRST * self._interval or number % _JOINS_LATER == 0
+        return is_due and not self._out.reported
+
     def _plan(self, at: float) -> None:
         """Sets the time of the next action."""
-        self.due = min(self._out.at + self._limit(), max(self._out.at, self._looked_at) + self._interval)
+        look = max(self._out.at, self._looked_at) + self._interval
+        self.due = min(self._out.at + self._limit(), look, self._joins_due)
         self.due = max(self.due, at + min(self._interval, 1.0) / 10)
 
     def _start_child(self, kind: str, at: float) -> None:
-        self._kind, self._looked_at, self._answer = kind, at, b""
+        self._kind, self._answer = kind, b""
+        if kind != "joins":
+            self._looked_at = at
         self.due = at + _LOOK_LIMIT
         agent = os.getpid()
         self._pipe, outer = read_pipe(1 << 20)
@@ -166,6 +193,9 @@ class Watcher:
             found = parse_json(self._answer)
         except ValueError:  # the child has failed
             return
+        if self._kind == "joins":
+            self._out.inform(b"".join(long_event("joins", {"at": now(), **each}) for each in found["ranks"]))
+            return
         has_changed = self._known is not None and found["progress"] != self._known
         self._known = found["progress"]
         out = self._out
@@ -197,9 +227,12 @@ def _look(kind: str, directory: str, agent: int, checkpoints: str, redactor: Red
 
     # A rank cannot make this process use all memory of the pod.
     resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+    from stepset.agent.hangs.joins import joins
     from stepset.agent.hangs.samples import fitted_rank, sample
     from stepset.agent.hangs.stacks import progress, ranks_of
 
+    if kind == "joins":
+        return json.dumps({"ranks": joins(directory, agent, redactor)}).encode()
     ranks = []
     if kind == "sample":
         for rank, found in sample(ranks_of(directory, agent), hook_directory(directory), _TIMES).items():

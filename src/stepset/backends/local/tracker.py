@@ -15,6 +15,7 @@ from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
 from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.agent_events import checkpoint_of, read_events
+from stepset.watch.hangs.joins import JoinTimes, with_slow
 from stepset.watch.hangs.stalled import KnownHang, StalledRanks, with_hang
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
@@ -38,7 +39,7 @@ class Tracker:
         self._status = status
         self._rows: dict[str, RankStatus] = {}
         self._alone: set[int] = set()  # ranks that exited without having joined a process group
-        self._stalled, self._known_hang = StalledRanks(), KnownHang()
+        self._stalled, self._known_hang, self._joins = StalledRanks(), KnownHang(), JoinTimes()
         self.changed = True
 
     def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
@@ -49,18 +50,20 @@ class Tracker:
             text, at = last_line(row.source)
             return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
-        return self._with_hang(self._status.with_(ranks=tuple(map(shown, rows))))
+        known = self._status.with_(ranks=tuple(map(shown, rows)))
+        return with_slow(self._with_hang(known), self._joins, _pods(known))
 
     def _with_hang(self, status: RunStatus) -> RunStatus:
         if not self._stalled:
             return status
-        return with_hang(status, self._stalled.of(status.ranks, {row.pod: row.pod for row in status.ranks}))
+        return with_hang(status, self._stalled.of(status.ranks, _pods(status)))
 
     def output(self, spec: PodSpec, batch: Batch, now: float) -> None:
-        """Records what the output of a pod shows about ranks that make no progress.
+        """Records what the output of a pod shows about ranks that make no progress, or that the other ranks wait for.
 
         Must be called after `event` was called for the events of the output. `now` is in seconds since the epoch.
         """
+        self.changed = self._joins.see(spec.name, batch) or self.changed
         if self._stalled.see(spec.name, batch):
             rows = tuple(self._rows.values())
             self._known_hang.see(self._with_hang(self._status.with_(ranks=rows)).hang, now)
@@ -96,6 +99,7 @@ class Tracker:
         }
         self._alone.clear()
         self._stalled.clear()
+        self._joins.clear()
         self._known_hang.clear()
         self.set(attempt=attempt, hang=None)
 
@@ -205,6 +209,11 @@ class Tracker:
         self.changed = True
         if failure is None and len(self._alone) > 1 and len(self._alone) == self._status.world_size:
             self._note(alone_sentence(len(self._alone)))
+
+
+def _pods(status: RunStatus) -> dict[str, str]:
+    """Returns the key of each pod, which is its name."""
+    return {row.pod: row.pod for row in status.ranks}
 
 
 def _end_state(succeeded: bool, stopped: bool) -> str:

@@ -14,7 +14,7 @@ from stepset.cli.output.documents import API_VERSION, TIME_OF_HANG, TIME_OF_RANK
 from stepset.cli.output.explanation import Explanation
 from stepset.cli.output.failure_kinds import KindOfFailure
 from stepset.cli.output.shipped_files import ShippedFiles
-from stepset.hang import CollectiveCall, Hang, HangGroup, StackFrame
+from stepset.hang import CollectiveCall, Hang, HangGroup, SlowRanks, StackFrame
 from stepset.run_status import Failure, Progress, RankStatus, RunStatus, Waiting
 from stepset.watch.stacks.model import (
     RankStacks,
@@ -29,7 +29,7 @@ _LAST_RESTART = (
     "the note that states the cause of the last restart of the run or one of its pods. It is empty if there was no"
     " restart, or if the cause is unknown."
 )
-_HANG = (Hang, HangGroup, CollectiveCall)
+_HANG = (Hang, HangGroup, CollectiveCall, SlowRanks)
 _STACKS = (RunStacks, RankStacks, StackProcess, StackThread, StackFrame, StackCollective)
 _RUNS = {"type": "array", "items": {"$ref": "#/$defs/Run"}}
 

@@ -10,6 +10,7 @@ from stepset.cli.output.shorten import cut
 from stepset.cli.output.tables import rendered, table
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
+from stepset.watch.present.hang import slow_words
 from stepset.watch.present.outcome import result_text
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import duration, phase_words, progress_words, ranks_words, what_happened
@@ -45,6 +46,7 @@ def status_page(status: RunStatus) -> str:
         ("result", "" if status.result is None else result_text(status)),
         ("failure", what_happened(status.failure) if status.failure else ""),
         *(held.rows if held is not None else ()),
+        ("slow", slow_words(status.slow) if status.slow else ""),
         *(("note", note) for note in status.notes),
     ]
     styles = ("bold", PHASE_STYLES.get(status.phase, ""))

@@ -15,6 +15,7 @@ from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.diagnose import KEPT_LINES, TAIL
+from stepset.watch.hangs.joins import JoinTimes
 from stepset.watch.hangs.stalled import StalledRanks
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
@@ -73,6 +74,7 @@ class Reports:
         checkpoint: the checkpoint from which the last attempt continues, and the time at which it was written. None if
             there is no checkpoint.
         stalled: the evidence of ranks that make no progress.
+        joins: when ranks have joined their last collectives.
     """
 
     def __init__(self) -> None:
@@ -85,6 +87,7 @@ class Reports:
         self.notes: tuple[str, ...] = ()
         self.checkpoint: tuple[str, float] | None = None
         self.stalled = StalledRanks()
+        self.joins = JoinTimes()
 
     def of(self, pod: str) -> PodReport | None:
         return self._pods.get(pod)
@@ -125,6 +128,7 @@ class Reports:
             if not self.notes and progress.metrics.keys() - self.progress.metrics.keys():
                 self.notes = (TOO_MANY_METRICS,)
         self.stalled.see(pod, batch)
+        self.joins.see(pod, batch)
         events = list(read_events(batch.events, LARGEST))
         report.redacted.see(events)
         for event in events:
@@ -161,6 +165,7 @@ class Reports:
         for pod in [pod for pod in self._pods if pod not in kept]:
             del self._pods[pod]
             self.stalled.drop(pod)
+            self.joins.drop(pod)
         self._sources = sum(len(report.tails) for report in self._pods.values())
         self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._pods))
 

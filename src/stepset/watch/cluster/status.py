@@ -17,6 +17,7 @@ from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload, described
+from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import with_hang
 from stepset.watch.present.sentences import NOT_FINITE, alone_sentence, resume_sentence
 
@@ -62,6 +63,8 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         ),
     )
     status = described(status, workload)
+    # The uid of a pod differs between attempts. Therefore the evidence of an earlier attempt never counts.
+    uids = {pod.name: pod.uid for pod in pods}
     end = _end(objects, workload, pods, now)
     if end is None or (end.how == "deleted" and _terminating(objects, workload, pods, now)):
         trouble = trouble_of(objects, workload, pods, now)
@@ -75,8 +78,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             trouble=trouble.failure if trouble is not None and trouble.serious else None,
             waiting=trouble.waiting if trouble is not None else None,
         )
-        # The uid of a pod differs between attempts. Therefore the evidence of an earlier attempt never counts.
-        return with_hang(current, reports.stalled.of(current.ranks, {pod.name: pod.uid for pod in pods}))
+        return with_slow(with_hang(current, reports.stalled.of(current.ranks, uids)), reports.joins, uids)
     stored = workload.unconfirmed
     if end.how == "ended" and stored is not None and stored.phase is end.phase:
         # The result of the Jobs is the same as the result in the stored verdict, but the JobSet does not show this
@@ -97,7 +99,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
     ranks = tuple(final_rows(rows, failure))
     final = status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
-    return final.with_ttl(workload.ttl)
+    return with_slow(final, reports.joins, uids).with_ttl(workload.ttl)
 
 
 def _beside(pods: Sequence[Pod]) -> list[str]:

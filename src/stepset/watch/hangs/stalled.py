@@ -20,6 +20,8 @@ _LAUNCHER = -1
 _RANKS_OF_POD = 256
 """The maximum number of ranks of a pod whose evidence is kept."""
 _STALLED = "stalled"
+JOINS = "joins"
+"""The event that reports when ranks have joined collectives. It neither is progress nor reports a pause."""
 _REMEMBERED = 30.0
 """The number of seconds after which a hang is forgotten when the run makes progress again."""
 _TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
@@ -55,7 +57,7 @@ class StalledRanks:
                 self._pods.pop(pod, None)
             at = position
             if not isinstance(item, OpenLine):
-                for event in read_events([item]):
+                for event in read_events([item] if item["event"] != JOINS else []):
                     self._event(pod, event)
         if _from_ranks(batch, at, len(batch.lines)):
             self._pods.pop(pod, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepset.hang import Hang, HangGroup, HangKind
+from stepset.hang import Hang, HangGroup, HangKind, SlowRanks
 from stepset.printable import printable
 from stepset.run_status import RunStatus
 from stepset.watch.present.places import call_name, collective_words, place_words, ranks_named
@@ -157,6 +157,23 @@ def busy_note(hang: Hang, run: str) -> str:
 def _at(group: HangGroup) -> str:
     place = place_words(group.frame)
     return f"({place})" if place else ""
+
+
+def slow_words(slow: SlowRanks) -> str:
+    """Returns which ranks the other ranks wait for, how often and how long.
+
+    >>> slow_words(SlowRanks((2,), "gpu-4", "3", 97, 100, 0.2149, 0.183))
+    'rank 2 (gpu-4, GPU 3) joins last in 97 of 100 collectives, by 215 ms; the other ranks wait for it 18 % of the time'
+    >>> slow_words(SlowRanks((2, 3), "node 1", "", 100, 100, 1.5, 0.6))
+    'ranks 2, 3 (node 1) join last in 100 of 100 collectives, by 1.5 s; the other ranks wait for them 60 % of the time'
+    """
+    many = len(slow.ranks) > 1
+    place = ", ".join(filter(None, (slow.node, f"GPU {slow.gpu}" if slow.gpu else "")))
+    where = f" ({printable(place)})" if place else ""
+    late = f"{slow.delay * 1000:.3g} ms" if slow.delay < 0.9995 else f"{slow.delay:.3g} s"
+    often = f"join{'' if many else 's'} last in {slow.last} of {slow.compared} collectives, by {late}"
+    wait = f"the other ranks wait for {'them' if many else 'it'} {slow.share * 100:.0f} % of the time"
+    return f"{ranks_named(slow.ranks)}{where} {often}; {wait}"
 
 
 def progress_again(seconds: float) -> str:

@@ -7,6 +7,7 @@ import json
 from stepset.printable import printable
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.present.failure_report import failure_lines, row_lines
+from stepset.watch.present.hang import slow_words
 from stepset.watch.present.records import held_up
 from stepset.watch.present.sentences import (
     Style,
@@ -35,17 +36,18 @@ def outcome_lines(
         title: a function that formats the names of the rows, for example with a colour.
         verb: a function that formats the verb of the final state.
     """
+    slow = [] if status.slow is None else row_lines("slow", [slow_words(status.slow)], title)
     if not status.phase.final:
         held = held_up(status)
         rows = held.rows if held is not None else ()
         why = [line for name, text in rows for line in row_lines(name, [text], title)]
         state = f"{printable(state_line(status))}, {duration(took)} so far"
-        return [f"run {printable(status.name)} is not over: {state}", *why]
+        return [f"run {printable(status.name)} is not over: {state}", *why, *slow]
     end = end_sentence(status, style=verb)
     if status.phase is Phase.SUCCEEDED:
-        return [end + ("" if status.result is None else f"; result: {printable(result_text(status))}")]
+        return [end + ("" if status.result is None else f"; result: {printable(result_text(status))}"), *slow]
     failure = status.failure
-    again = row_lines("resume", resume.splitlines(), title) if resume else []
+    again = slow + row_lines("resume", resume.splitlines(), title)
     if failure is not None and failure.kind is FailureKind.CANCELLED:
         return [end, *again]
     known = [] if failure is None else failure_lines(failure, title)

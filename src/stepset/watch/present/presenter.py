@@ -13,7 +13,8 @@ from typing import Any
 from stepset.run_status import LogLine, Phase, Progress, RunStatus
 from stepset.watch.lines import OpenLine
 from stepset.watch.present.failure_report import failure_lines
-from stepset.watch.present.hang import has_failed_rank, progress_again
+from stepset.watch.present.hang import has_failed_rank, progress_again, slow_words
+from stepset.watch.present.places import ranks_named
 from stepset.watch.present.records import (
     FirstFailure,
     HangReported,
@@ -115,6 +116,7 @@ class Presenter:
         `clock` is the time of a monotonic clock, in seconds. A record is delayed if its kind has a minimum interval.
         """
         notes = [record for note in status.notes for record in self.note(note)]
+        notes += self._new_slow(status)
         if status.phase.final:
             end = [*self._new_omitted(status), *self._new_phase(status, clock)]
             return [*notes, *self._new_progress(status, clock), *end]
@@ -149,6 +151,16 @@ class Presenter:
         self._notes.add(note)
         kind = Restarted if is_restart(note) else Note
         return [kind(note, "info" if is_resume(note) else "warning")]
+
+    def _new_slow(self, status: RunStatus) -> list[Record]:
+        """Returns the record of the ranks that the others wait for, once for the same ranks, and again at the end."""
+        if status.slow is None:
+            return []
+        words, key = slow_words(status.slow), f"slow: {ranks_named(status.slow.ranks)}"
+        if not status.phase.final and key in self._notes:
+            return []
+        self._notes.add(key)
+        return self.note(words)
 
     def _new_progress(self, status: RunStatus, clock: float) -> Iterator[Record]:
         due = status.phase.final or clock - self._progress_at >= PROGRESS_EVERY
