@@ -124,6 +124,21 @@ class Hang:
         """The groups of ranks that block the others."""
         return tuple(group for group in self.groups if group.guilty)
 
+    @property
+    def is_infrastructure(self) -> bool:
+        """Whether the nodes, the network or the storage cause the hang. Otherwise, the training code causes it.
+
+        This is so if all ranks wait in the same collective, or if a rank that blocks the others waits for a disk. Then
+        the same code may succeed on other nodes. Otherwise, a retry of the same code hangs again.
+
+        >>> states = ("disk", "lock")
+        >>> blocked = [Hang(HangKind.BLOCKED, 0, 9, 0, groups=(HangGroup((1,), state, True),)) for state in states]
+        >>> [hang.is_infrastructure for hang in blocked], Hang(HangKind.ALL_WAIT, 0, 9, 0).is_infrastructure
+        ([True, False], True)
+        """
+        blocked = self.kind is HangKind.BLOCKED and any(group.state == "disk" for group in self.guilty)
+        return blocked or self.kind is HangKind.ALL_WAIT
+
 
 @dataclass(frozen=True, slots=True)
 class SlowRanks:

@@ -84,6 +84,7 @@ class TestBlocked:
     def test_a_rank_that_cannot_run(self, fields: dict[str, object], state: str) -> None:
         found = hang(WAITS, stalled(1, process(SLEEP, **fields), collectives=[done()]))
         assert known(found) == ("Blocked", [(1,)], state)
+        assert found.is_infrastructure is (state == "disk")
 
     def test_a_single_rank_that_waits_for_a_lock(self) -> None:
         lock = [["acquire", "/usr/lib/python3.11/threading.py", 1], *SLEEP]
@@ -118,8 +119,9 @@ class TestOtherClasses:
         assert found.kind == "Mismatch"
 
     def test_all_ranks_in_the_same_collective_wait(self) -> None:
-        other = stalled(1, process(BACKWARD), collectives=[flying()])
-        assert known(hang(WAITS, other)) == ("AllWait", [(0, 1)], "collective")
+        found = hang(WAITS, stalled(1, process(BACKWARD), collectives=[flying()]))
+        assert known(found) == ("AllWait", [(0, 1)], "collective")
+        assert found.is_infrastructure
 
     def test_a_rank_that_exited_while_others_wait_has_left(self) -> None:
         assert known(hang(WAITS, exited=[1])) == ("Left", [(1,)], "exited")
