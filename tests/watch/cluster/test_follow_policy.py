@@ -172,15 +172,23 @@ def test_ranks_whose_lines_are_not_read_do_not_seem_to_hang() -> None:
 def test_lines_that_ranks_print_when_they_are_stopped_do_not_end_a_hang() -> None:
     policy, prints = FollowPolicy(Timeouts()), HANGS.with_(ranks=())
     status_after(policy, (HANGS, 0))
-    stopped = next(
-        found
-        for n in range(len(stream("job_takes_too_long")))
-        if _stopping(found := seen(stream("job_takes_too_long")[:n]))
-    )
-    policy.status_to_report(prints, HANGS, stopped, 1001.0, 1.0, 0.0)
+    policy.status_to_report(prints, HANGS, _stopping_run(), 1001.0, 1.0, 0.0)
     assert policy.explained(LATE) != LATE
     policy.status_to_report(prints, HANGS, RunObjects("run"), 1001.0, 1.0, 0.0)
     assert policy.explained(LATE) == LATE
+
+
+def test_ranks_that_need_a_minute_to_stop_do_not_end_a_hang() -> None:
+    hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((1,), "sleeping", True),))
+    policy, moment = FollowPolicy(Timeouts()), HANGS.with_(hang=hang)
+    status_after(policy, (moment, 0), (HANGS, 1))
+    policy.status_to_report(HANGS, HANGS, _stopping_run(), 1061.0, 61.0, 0.0)
+    assert policy.explained(LATE).hang == hang
+
+
+def _stopping_run() -> RunObjects:
+    count = len(stream("job_takes_too_long"))
+    return next(found for n in range(count) if _stopping(found := seen(stream("job_takes_too_long")[:n])))
 
 
 def _stopping(objects: RunObjects) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.targets.metadata import VERDICT
 from stepset.watch.cluster.change import Change
@@ -39,6 +40,34 @@ def workload(text: str, ended: str = "Failed") -> dict[str, object]:
 def test_a_verdict_is_read_as_it_was_written() -> None:
     status = run(4, "last line")
     assert verdict_of(workload(verdict_text(status))) == status
+
+
+def hang(*groups: HangGroup) -> Hang:
+    return Hang(HangKind.NEVER_JOINED, 690.0, 310.0, 12.0, groups=groups)
+
+
+def waits(ranks: int) -> HangGroup:
+    return HangGroup(tuple(range(ranks)), "collective", collective=CollectiveCall("all_reduce", 7))
+
+
+BLOCKS = HangGroup((9000, 9001, 9002), "sleeping", True, frame=StackFrame("load", "/app/data.py", 17), node="n")
+
+
+def test_a_verdict_contains_the_hang() -> None:
+    status = run(4).with_(hang=hang(waits(64), BLOCKS))
+    assert verdict_of(workload(verdict_text(status))) == status
+
+
+def test_a_verdict_of_many_ranks_keeps_those_that_blocked_the_others() -> None:
+    read = verdict_of(workload(verdict_text(run(8000, "x" * 100).with_(hang=hang(waits(8000), BLOCKS)))))
+    assert read is not None and read.hang == hang(BLOCKS)
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_the_hang_of_a_verdict_has_all_ranks_of_each_place_or_is_omitted(count: int) -> None:
+    blocks = replace(BLOCKS, ranks=tuple(range(count)))
+    read = verdict_of(workload(verdict_text(BIG["notes"].with_(hang=hang(blocks)))))
+    assert read is not None and read.hang == (hang(blocks) if count == 1 else None)
 
 
 def test_a_verdict_of_many_ranks_keeps_those_that_failed_and_states_how_many_it_omits() -> None:
@@ -98,7 +127,9 @@ def hostile(text: str, count: int) -> RunStatus:
     rows = tuple(RankStatus(f"rank {n}", n, text[:253], text[:253], "Failed", last_line=text) for n in range(count))
     progress = Progress(1, 0.5, {f"{n}{text}": 1.0 for n in range(count)})
     status = RunStatus("run", "job", "kubernetes", Phase.FAILED, failure=failure, ranks=rows, progress=progress)
-    return status.with_(notes=texts, result={"text": text}, reason=text)
+    frame = StackFrame(text[:100], text[:200], 1)  # evidence.py limits these texts
+    groups = tuple(HangGroup((n,), "lock", True, frame=frame, others=(frame,), why=text[:200]) for n in range(count))
+    return status.with_(notes=texts, result={"text": text}, reason=text, hang=hang(*groups[:20]))
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)

@@ -117,8 +117,8 @@ class FollowPolicy:
         If the policy has given up, the returned status is Failed. While the pods of a deleted run are stopping, the
         returned status is `before` with the current notes and progress.
         """
-        self._seen_at = now
         if not (status.phase.final or _is_stopped(objects)):
+            self._seen_at = now
             known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
             self._silence = silence(self._read(status), now) if known else ""
             self._late = unfinished(self._read(status)) if known else ""

@@ -18,8 +18,8 @@ _SMALLER = ((200, 20), (60, 8), (20, 2))
 """The limits for a verdict that is too large: the number of characters of a string, and the number of items of a list.
 The pairs are tried in this order."""
 _RESULT = 8 * 1024
-"""The maximum size of a result in a shortened verdict, in bytes. A larger result is dropped, because a shortened result
-would be wrong."""
+"""The maximum size of a result, and of a hang, in a shortened verdict, in bytes. A larger one is dropped, because a
+shortened result would be wrong, and a shortened list of ranks, too."""
 
 
 def parse_verdict(stored: str) -> RunStatus | None:
@@ -42,8 +42,8 @@ def verdict_text(status: RunStatus) -> str:
     """Returns a final status as text of at most LIMIT bytes.
 
     Long lines are shortened. If the text is still too long, the last lines of all ranks are omitted, and at most _ROWS
-    ranks are kept. Ranks that did not succeed are kept first. If the text is then still too long, all strings and lists
-    are shortened.
+    ranks are kept. Ranks that did not succeed are kept first. Of a hang, only the ranks that block the others are kept.
+    If the text is then still too long, all strings and lists are shortened.
 
     >>> RunStatus.from_dict(json.loads(verdict_text(RunStatus("a", "a", "kubernetes")))).name
     'a'
@@ -66,7 +66,8 @@ def verdict_text(status: RunStatus) -> str:
     if failure is not None:
         failure = replace(failure, aftermath=failure.aftermath[:_ROWS], same_error=failure.same_error[:_ROWS])
     notes = (*status.notes, note) if len(kept) < len(rows) else status.notes
-    status = status.with_(failure=failure, ranks=short, notes=notes)
+    hang = status.hang and replace(status.hang, groups=status.hang.guilty)
+    status = status.with_(failure=failure, ranks=short, notes=notes, hang=hang)
     text = _text(status)
     smaller = iter(_SMALLER)
     while len(text) > LIMIT:
@@ -75,16 +76,21 @@ def verdict_text(status: RunStatus) -> str:
 
 
 def _cut(status: RunStatus, characters: int, items: int) -> RunStatus:
-    """Returns a status in which all strings and lists are shortened. Removes the result if it is large."""
+    """Returns a status in which all strings and lists are shortened. Removes the result and the hang if it is large."""
     notes = status.notes
     if len(json.dumps(status.result)) > _RESULT:
         status, notes = status.with_(result=None), ("the result is too large to be shown", *notes)
+    hang = status.to_dict()["hang"]
+    if len(json.dumps(hang)) > _RESULT:
+        hang = None  # the message of the failure still names the ranks
     progress = status.progress
     if progress is not None:
         metrics = {name[:characters]: value for name, value in [*progress.metrics.items()][:items]}
         progress = replace(progress, metrics=metrics)
-    data = _beginnings(status.with_(result=None, notes=notes, progress=progress).to_dict(), characters, items)
-    return RunStatus.from_dict({**data, "name": status.name, "job": status.job, "result": status.result})
+    data = _beginnings(
+        status.with_(result=None, hang=None, notes=notes, progress=progress).to_dict(), characters, items
+    )
+    return RunStatus.from_dict({**data, "name": status.name, "job": status.job, "result": status.result, "hang": hang})
 
 
 def _beginnings(data: Any, characters: int, items: int) -> Any:
