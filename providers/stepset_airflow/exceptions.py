@@ -1,12 +1,13 @@
-"""The exception of a failed run. Retry policies and callbacks can read its attributes."""
+"""The exceptions of failed runs. Retry policies and callbacks can read their attributes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 if TYPE_CHECKING:
+    from stepset.hang import Hang
     from stepset.run_status import RunStatus
 
 
@@ -18,19 +19,49 @@ class TrainingTaskError(AirflowException):
         kind: the kind of the failure, a value of `stepset.FailureKind`. The default is `Lost`, which means that the
             reason of the failure is unknown.
         exit_code: the exit code of the rank that failed first. None if this rank has no exit code.
+        hang: the hang that lasted until the deadline of the run or until a timeout. None if there was none.
     """
 
-    def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None) -> None:
+    def __init__(self, text: str, kind: str = "Lost", exit_code: int | None = None, hang: Hang | None = None) -> None:
         super().__init__(text)
         self.kind = kind
         self.exit_code = exit_code
+        self.hang = hang
 
     @classmethod
     def of(cls, status: RunStatus) -> TrainingTaskError:
         """Returns the exception for a failed run whose status is `status`."""
+        from stepset.watch.hangs.stalled import ended_by_hang
         from stepset.watch.present.failure_report import failure_text
 
         failure = status.failure
         if failure is None:
             return cls(failure_text(status))
-        return cls(failure_text(status), failure.kind.value, failure.exit_code)
+        return cls(failure_text(status), failure.kind.value, failure.exit_code, ended_by_hang(status))
+
+
+class TrainingTimeoutError(AirflowTaskTimeout):
+    """The execution_timeout of a task expired while its run hung.
+
+    Args:
+        text: what expired.
+        hang: the hang of the run.
+    """
+
+    kind = "DeadlineExceeded"
+    """The kind of the failure, as for `TrainingTaskError`."""
+
+    def __init__(self, text: str, hang: Hang) -> None:
+        super().__init__(text)
+        self.hang = hang
+
+
+def timeout_error(error: AirflowTaskTimeout, status: RunStatus | None) -> AirflowTaskTimeout:
+    """Returns the exception of a task whose execution_timeout has expired. It has the hang of the run, if it hung.
+
+    Args:
+        error: the exception of Airflow.
+        status: the status of the run when the timeout expired, or None if it is unknown.
+    """
+    hang = None if status is None else status.hang
+    return error if hang is None else TrainingTimeoutError(str(error), hang)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from stepset_airflow.exceptions import TrainingTaskError
+from stepset_airflow.exceptions import TrainingTaskError, TrainingTimeoutError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,7 +24,9 @@ RETRIED = ("Infrastructure", "Lost", "Rendezvous", "Unschedulable", "ImagePull")
 class TrainingRetryPolicy(RetryPolicy):
     """Retries a task up to `retries` times if its run failed with one of the given kinds of failures.
 
-    After any other kind of failure, the task is not retried.
+    After any other kind of failure, the task is not retried. If the run hung until its deadline, until a timeout of a
+    rank, or until the execution_timeout of the task, the kind is `Infrastructure` if the network or a disk was the
+    cause (`Hang.is_infrastructure`). Otherwise, the kind is `UserError`, because the same code would hang again.
 
     Args:
         kinds: the kinds of failures after which the task is retried.
@@ -40,14 +42,23 @@ class TrainingRetryPolicy(RetryPolicy):
     ) -> RetryDecision:
         """Returns whether the task is retried after `exception`.
 
-        If the exception is not a TrainingTaskError, the method returns Airflow's default decision.
+        If the exception is neither a TrainingTaskError nor a TrainingTimeoutError, the method returns Airflow's default
+        decision.
         """
-        if not isinstance(exception, TrainingTaskError):
+        from stepset.run_status import FailureKind
+        from stepset.watch.present.hang import hang_clause
+
+        if not isinstance(exception, (TrainingTaskError, TrainingTimeoutError)):
             return RetryDecision.default()
-        if exception.kind not in self.kinds:
-            return RetryDecision.fail(f"{exception.kind}: another try would fail too")
+        hang, kind = exception.hang, exception.kind
+        why = kind
+        if hang is not None:
+            kind = (FailureKind.INFRASTRUCTURE if hang.is_infrastructure else FailureKind.USER_ERROR).value
+            why = f"{kind}: {hang_clause(hang)}"
+        if kind not in self.kinds:
+            return RetryDecision.fail(f"{why}: another try would {'fail' if hang is None else 'hang'} too")
         delay = None if self.delay is None else timedelta(seconds=self.delay)
-        return RetryDecision.retry(delay, f"{exception.kind}: the training continues from its last checkpoint")
+        return RetryDecision.retry(delay, f"{why}: the training continues from its last checkpoint")
 
     def serialize(self) -> dict[str, Any]:
         """Returns the fields of the policy. Airflow stores these fields in the serialized DAG."""

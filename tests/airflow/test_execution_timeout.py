@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import RetryAction
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from stepset.watch.present.sentences import duration
+from stepset_airflow import TrainingRetryPolicy
+from stepset_airflow.exceptions import TrainingTimeoutError
 from stepset_airflow.page.document import KEY
 from tests.airflow.conftest import RunDag, WriteDag
 from tests.kubernetes.api_server import ApiServer
@@ -96,3 +100,32 @@ def test_the_page_of_a_deferred_task_keeps_the_status_that_its_trigger_reported(
     page = run.xcom("train", key=KEY)
     assert (page["job"], page["phase"], page["failure"]["kind"]) == ("train", "Failed", "Cancelled"), page
     assert page["created"] and page["world_size"], page
+
+
+HANGS = """
+    import time
+
+    def load():
+        time.sleep(1000)
+
+    load()
+"""
+
+
+def test_the_exception_of_a_local_run_that_hung_contains_the_hang(write_dag: WriteDag, run_dag: RunDag) -> None:
+    for seconds in (20, 60, 240):
+        task = (
+            'DistributedTrainOperator(task_id="train", backend="local", framework="plain", script="train.py",'
+            ' hang=dict(after="2s", first="2s"),'
+            f" execution_timeout=datetime.timedelta(seconds={seconds}))"
+        )
+        run = run_dag(write_dag(task, HANGS, imports="import datetime"))
+        assert run.task_state("train") == "failed", run.explained()
+        if isinstance(run.error, TrainingTimeoutError):
+            assert [group.ranks for group in run.error.hang.guilty] == [(0,)]
+            assert TrainingRetryPolicy().evaluate(run.error, 1, 3).action is RetryAction.FAIL
+            end = f"execution_timeout ({duration(seconds)}) expired; before, the run had made no progress for "
+            assert any(end in line and "in load train.py:" in line for line in run.lines), run.explained()
+            return
+        assert type(run.error) is AirflowTaskTimeout, run.explained()
+    pytest.fail("no hang was found in four minutes")

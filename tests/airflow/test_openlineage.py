@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from stepset.hang import Hang, HangGroup, HangKind, StackFrame
+from stepset.run_status import Phase, RunStatus
 from tests.airflow.conftest import dag_folder
 from tests.airflow.test_import import new_modules
 
@@ -150,3 +152,12 @@ def test_the_operator_imports_nothing_of_openlineage() -> None:
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     assert "stepset_airflow.openlineage.mixin" in added
     assert not [name for name in added if name.startswith(("openlineage", "airflow.providers.openlineage"))]
+
+
+def test_a_facet_contains_the_hang_that_preceded_a_failure() -> None:
+    from stepset_airflow.openlineage.facets import training_facet
+
+    blocks = HangGroup((1, 2, 3), "sleeping", True, frame=StackFrame("load", "/app/data.py", 17))
+    hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((0,), "collective"), blocks))
+    facet = training_facet(None, RunStatus("digits-1", "digits", "kubernetes", Phase.FAILED, hang=hang))
+    assert (facet.hangKind, facet.hangRanks, facet.hangPlace) == ("Missing", "ranks 1-3", "data.py:17")

@@ -14,6 +14,7 @@ from airflow.sdk import Asset
 from openlineage.client.event_v2 import Dataset
 from openlineage.client.facet_v2 import RunFacet
 
+from stepset.watch.present.places import place_words, ranks_named
 from stepset_airflow.airflow_internals import openlineage_dataset
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class TrainingRunFacet(RunFacet):
         failureKind: the kind of the failure.
         failureRank: the rank that failed first.
         exitCode: the exit code of the rank that failed first.
+        hangKind: the class of the hang that preceded the failure, for example Missing.
+        hangRanks: the ranks that blocked the others, for example `ranks 0-3, 6`.
+        hangPlace: the file and the line at which the first of these ranks waited.
     """
 
     job: str | None = None
@@ -50,6 +54,9 @@ class TrainingRunFacet(RunFacet):
     failureKind: str | None = None  # noqa: N815
     failureRank: int | None = None  # noqa: N815
     exitCode: int | None = None  # noqa: N815
+    hangKind: str | None = None  # noqa: N815
+    hangRanks: str | None = None  # noqa: N815
+    hangPlace: str | None = None  # noqa: N815
 
 
 def training_facet(job: TrainingJob | None, status: RunStatus | None) -> TrainingRunFacet:
@@ -70,6 +77,11 @@ def training_facet(job: TrainingJob | None, status: RunStatus | None) -> Trainin
         if status.failure is not None:
             facet.failureKind = status.failure.kind.value
             facet.failureRank, facet.exitCode = status.failure.rank, status.failure.exit_code
+        if status.hang is not None:
+            groups = status.hang.guilty
+            facet.hangKind = status.hang.kind.value
+            facet.hangRanks = ranks_named([rank for group in groups for rank in group.ranks]) if groups else None
+            facet.hangPlace = next(filter(None, (place_words(group.frame) for group in groups)), None)
     return facet
 
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm, warm_start_note
-from stepset_airflow.exceptions import TrainingTaskError
+from stepset_airflow.exceptions import TrainingTaskError, timeout_error
 from stepset_airflow.hooks.cluster import TEMPLATED
 from stepset_airflow.links.training import LINKS
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
@@ -336,9 +336,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         try:
             try:
                 return action(run)
-            except AirflowTaskTimeout:
-                run.end_after_timeout()
-                raise
+            except AirflowTaskTimeout as error:
+                self._status = run.end_after_timeout()
+                raise timeout_error(error, self._status) from None
         except BadInputError as error:
             raise AirflowFailException(str(error)) from None
         except InfrastructureError as error:

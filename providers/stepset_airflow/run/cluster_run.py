@@ -188,40 +188,45 @@ class ClusterRun:
             handle.close()
             self.close()
 
-    def end_after_timeout(self) -> None:
+    def end_after_timeout(self) -> RunStatus | None:
         """Applies `on_kill_action` to the run of a task whose execution_timeout has expired.
 
         The timeout may have interrupted the creation of the run. The record then has no uid, and some objects of the
         run may be missing. If the workload does not exist, the next try creates the run.
 
-        Unless the run continues, the log, the page and the log of the next try state that the timeout has expired.
+        Unless the run continues, the log, the page and the log of the next try state that the timeout has expired, and
+        the method returns the status of the run.
         """
         from stepset.errors import StepsetError
         from stepset.run_status import Failure, FailureKind, Phase, RunStatus
         from stepset.watch.advice import ADVICE
+        from stepset.watch.hangs.stalled import with_known_hang
         from stepset.watch.present.sentences import end_sentence
 
         self.close()
         record = self._records.read()
         if record is None or record.ended:
-            return
+            return None
         try:
             workload = find(self._clusters, record, self._identity.owner)
             if workload is not None or record.uid:
                 attached = AttachedRun(record, workload)
                 self._ending.stop(attached, RETRY)
                 if self._task.on_kill_action == "keep":
-                    return
+                    return None
                 kind, reason = FailureKind.CANCELLED, timeout_reason(self._task)
                 failure = Failure(kind, f"the run was cancelled: {reason}.", ADVICE[kind])
                 page = self.page(record, resumed=True)
                 before = page.status or RunStatus(record.name, record.name, "kubernetes")
+                failure = with_known_hang(failure, before.hang)
                 status = before.with_(phase=Phase.FAILED, reason="", failure=failure)
                 self._task.log.warning(end_sentence(status))
                 page.on_status(status)
                 page.store_try(self._context["task_state_store"])
+                return status
         except StepsetError as error:
             self._task.log.warning(f"execution_timeout exceeded, but run {record.name} cannot be stopped: {error}")
+        return None
 
     def raise_if_task_ended(self, attached: AttachedRun) -> None:
         """Stops the thread that writes the page, then calls `Termination.raise_if_task_ended`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from stepset_airflow.exceptions import timeout_error
 from stepset_airflow.identity import attempt, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.run.exit_policy import outcome_of
@@ -79,9 +80,9 @@ class LocalRun:
                 raise AirflowException("the run was stopped because its task was killed") from None
             try:
                 status = masked_result(self._wait(self._handle, killed))
-            except AirflowTaskTimeout:
+            except AirflowTaskTimeout as error:
                 page.store_try(store)
-                raise
+                raise timeout_error(error, page.status) from None
         if killed():
             # Airflow calls on_kill in its SIGTERM handler, and then execute() continues (apache/airflow#73006). Without
             # this exception, a task could succeed although its run was killed.

@@ -161,8 +161,17 @@ def with_known_hang(failure: Failure, hang: Hang | None) -> Failure:
     if hang is None or hang_clause(hang) in failure.message:
         return failure
     message = f"{failure.message.rstrip('.')}; before, {hang_clause(hang)}."
-    late = failure.kind is FailureKind.DEADLINE_EXCEEDED or _TIMEOUT.search(failure.error)
-    return replace(failure, message=message, advice=hang_remedy(hang) if late else failure.advice)
+    return replace(failure, message=message, advice=hang_remedy(hang) if is_late(failure) else failure.advice)
+
+
+def is_late(failure: Failure) -> bool:
+    """Returns whether a run exceeded its deadline, or a rank waited for others until a timeout."""
+    return failure.kind is FailureKind.DEADLINE_EXCEEDED or _TIMEOUT.search(failure.error) is not None
+
+
+def ended_by_hang(status: RunStatus) -> Hang | None:
+    """Returns the hang that lasted until the deadline of a failed run or until a timeout. Returns None otherwise."""
+    return status.hang if status.failure is not None and is_late(status.failure) else None
 
 
 def _has_output(batch: Batch) -> bool:
