@@ -7,6 +7,7 @@ task instance. The region stays the same when the iteration is retried, deferred
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -98,14 +99,22 @@ def labels_of(ti: TaskInstance) -> dict[str, str]:
     KubernetesPodOperator also sets these labels. There is no label for the try number, because several tries may use
     the same run.
     """
+    values = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": map_index_of(ti)}
+    if (region := loop_region_of(ti)) is not None:
+        values |= {"region_id": region.id, "region_index": region.index}
+    return labels_of_identity(values)
+
+
+def labels_of_identity(values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the labels of a task instance that `labels_of` returns.
+
+    Args:
+        values: the columns that identify the task instance, by their names (`page.task_columns.identity`).
+    """
     from stepset.safe_names import label_value
 
-    values = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-    if (index := map_index_of(ti)) >= 0:
-        values["map_index"] = str(index)
-    if (region := loop_region_of(ti)) is not None:
-        values |= {"region_id": region.id, "region_index": str(region.index)}
-    return {name: label_value(value) for name, value in values.items()}
+    present = {name: value for name, value in values.items() if name != "map_index" or value >= 0}
+    return {name: label_value(str(value)) for name, value in present.items()}
 
 
 def _name(ti: TaskInstance, digest: str, number: int) -> str:

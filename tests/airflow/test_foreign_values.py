@@ -20,8 +20,8 @@ from stepset_airflow.page.document import summary_of
 from stepset_airflow.page.past_tries import KEY as TRIES
 from stepset_airflow.page.past_tries import failure_of
 from stepset_airflow.page.stored_document import read_document, read_summary
-from stepset_airflow.run.run_record import RunRecord
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.run_record import RunRecord
 from stepset_airflow.task_state import TaskStateStore
 from stepset_airflow.triggerer.stored_lease import read_lease
 from tests.airflow.page.test_stored_document import document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepset_airflow.run.run_record import (
+from stepset_airflow.run_record import (
     RETRY,
     START_NEW,
     SUCCEEDED,

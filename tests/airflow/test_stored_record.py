@@ -14,8 +14,8 @@ from stepset.errors import BadInputError
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.verdict import verdict_text
 from stepset_airflow.run.record_store import RecordStore
-from stepset_airflow.run.run_record import KEY, RETRY, START_NEW, SUCCEEDED, RunRecord, next_step
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.run_record import KEY, RETRY, START_NEW, SUCCEEDED, RunRecord, next_step
 from stepset_airflow.task_state import TaskStateStore
 from tests.fuzzing import FUZZED
 

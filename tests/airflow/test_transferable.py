@@ -23,8 +23,8 @@ from stepset.targets.metadata import VERDICT
 from stepset.watch.cluster.verdict import verdict_text
 from stepset_airflow.assets import event_extra
 from stepset_airflow.hooks.cluster import ClusterAccess
-from stepset_airflow.run.run_record import RunRecord
 from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.run_record import RunRecord
 from stepset_airflow.transferable import masked, transferable
 from stepset_airflow.triggers.distributed_train import DistributedTrainTrigger
 from stepset_airflow.triggers.jobset_finished import JobSetFinishedEventTrigger

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stepset_airflow.page.past_tries import KEY, failure_of
-from stepset_airflow.run.run_record import RunRecord, next_step
 from stepset_airflow.run.try_reason import local_try_reason, try_reason
+from stepset_airflow.run_record import RunRecord, next_step
 
 RECORD = RunRecord("train-1", "ml", uid="u")
 FAILED = "run train-1 failed after 6.4 s: OutOfMemory: rank 3 was killed"

@@ -1,8 +1,8 @@
 """A FastAPI application on Airflow's API server that serves the page "Training" and its data.
 
 The application checks the user's permissions in Airflow, and reads only Airflow's database and the files of this
-package. The application does not read from clusters or from the directories of local runs, because the API server may
-have no access to these clusters and directories.
+package. The API server may have no access to the clusters and to the directories of local runs. Therefore only the
+stacks, which a user requests with a button, are read from there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 
+from stepset.errors import StepsetError
 from stepset_airflow.airflow_internals import (
     DagAccessEntity,
     GetUserDep,
@@ -24,9 +25,10 @@ from stepset_airflow.airflow_internals import (
     get_user,
     requires_access_dag,
 )
-from stepset_airflow.page.permissions import permissions_of, permitted, permitted_summary
-from stepset_airflow.page.queries import dags_with_runs, mapped_runs, recent_runs, run_page
+from stepset_airflow.page.permissions import may_read_stacks, permissions_of, permitted, permitted_summary
+from stepset_airflow.page.queries import dags_with_runs, mapped_runs, recent_runs, run_page, stored_record
 from stepset_airflow.page.run_selection import MAX_DAYS, MAX_PAGE, MAX_TEXT, RunSelection
+from stepset_airflow.page.stacks import Collections, message_page, run_of_task
 from stepset_airflow.page.sweep import sweep_of
 
 PAGE = "training.html"
@@ -35,10 +37,17 @@ _HEADERS = {
     # Airflow shows the page in a frame, so the policy allows frames of the same origin. The page contains the
     # output of runs. This output is untrusted, so the policy allows only scripts of this package.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    " connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
+_DOCUMENT_HEADERS = {
+    **_HEADERS,
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; base-uri 'none';"
+    " form-action 'none'; sandbox",
+}
+_OWN_SITE = ("same-origin", "none")
+"""The values of the header Sec-Fetch-Site of requests that the page or the user has started, not another site."""
 _FILE_CACHE = "private, no-cache"
 _DATA_CACHE = "private, no-store"
 
@@ -66,6 +75,7 @@ def make_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
+    app.state.collections = Collections()
     app.add_api_route("/training", page, methods=["GET"])
     app.add_api_route("/static/{name}", static_file, methods=["GET"])
     app.add_api_route("/api/runs", runs, methods=["GET"])
@@ -74,6 +84,12 @@ def make_app() -> FastAPI:
     )
     app.add_api_route(
         "/api/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}", run, methods=["GET"], dependencies=[*MAY_READ]
+    )
+    app.add_api_route(
+        "/api/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/stacks",
+        stacks,
+        methods=["GET"],
+        dependencies=[*MAY_READ],
     )
     return app
 
@@ -106,15 +122,58 @@ def run(
 
     If the task is in a loop and the request contains no region, returns the data of the latest iteration.
     """
-    region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
-    found = run_page(session, dag_id, run_id, task_id, map_index, region)
-    if found is None:
-        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
+    found = _run_page(session, dag_id, run_id, task_id, map_index, region_id, region_index)
     may = permissions_of(user)(dag_id)
+    found["stacks"] = may_read_stacks(user, dag_id)
     if found["training"] is not None:
         found["training"] = permitted(found["training"], may)
     found["tries"] = [permitted_summary(each, may) for each in found["tries"]]
     return _data(found)
+
+
+def stacks(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    session: SessionDep,
+    user: GetUserDep,
+    map_index: Annotated[int, Query(ge=-1)] = -1,
+    region_id: UUID | None = None,
+    region_index: Annotated[int | None, Query(ge=0)] = None,
+) -> Response:
+    """Returns an HTML document with the stacks of a task instance's running ranks, or why these cannot be read.
+
+    The ranks continue. A request that another site has started is rejected.
+    """
+    if request.headers.get("sec-fetch-site", _OWN_SITE[0]) not in _OWN_SITE or not may_read_stacks(user, dag_id):
+        raise HTTPException(403, "you may not read the stacks of this DAG's ranks")
+    found = _run_page(session, dag_id, run_id, task_id, map_index, region_id, region_index)
+    where = {name: found["task"][name] for name in found["task"] if name not in ("state", "try_number", "tries")}
+    record, name = stored_record(session, where), (found["training"] or {}).get("run", "")
+    session.close()  # the ranks may need long to answer
+    try:
+        run = run_of_task(where, found["training"], record)
+        body, status = request.app.state.collections.read((run.namespace, run.name), run.document), 200
+    except StepsetError as error:
+        body, status = message_page(str(error), name), 503
+    return Response(body, status, media_type="text/html", headers={**_DOCUMENT_HEADERS, "Cache-Control": _DATA_CACHE})
+
+
+def _run_page(
+    session: SessionDep,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: int,
+    region_id: UUID | None,
+    region_index: int | None,
+) -> dict[str, Any]:
+    region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
+    found = run_page(session, dag_id, run_id, task_id, map_index, region)
+    if found is None:
+        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
+    return found
 
 
 def sweep(

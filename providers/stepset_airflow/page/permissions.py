@@ -45,6 +45,19 @@ def permissions_of(user: Any) -> Callable[[str], Permissions]:
     return of
 
 
+def may_read_stacks(user: Any, dag_id: str) -> bool:
+    """Returns whether a user may read the stacks of the running ranks of a DAG.
+
+    The stacks contain names of the code, as the task's log does, and a program is started in each pod. Therefore a user
+    needs the permission to read task logs, and the permission to change task instances, with which a user can also stop
+    the run.
+    """
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return permissions_of(user)(dag_id).logs and get_auth_manager().is_authorized_dag(
+        method="PUT", access_entity=DagAccessEntity.TASK_INSTANCE, details=details, user=user
+    )
+
+
 def permitted(document: Mapping[str, Any], may: Permissions) -> dict[str, Any]:
     """Returns a copy of a document without the fields that the user may not read.
 

@@ -6,7 +6,7 @@ The functions do not check permissions. The caller (app.py) must check the permi
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from stepset_airflow.page.past_tries import TRIES
 from stepset_airflow.page.run_selection import PAGE_SIZE, RunSelection
 from stepset_airflow.page.stored_document import MAX_STORED_BYTES, read_document, read_summary
 from stepset_airflow.page.sweep import MAX_RUNS
+from stepset_airflow.run_record import KEY as RECORD_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -79,20 +80,40 @@ def _tries(session: Session, task_instance: Any) -> list[dict[str, Any]]:
     `task_instance` is the id of the task instance.
     """
     from stepset_airflow.airflow_internals import TaskInstance
+
+    found = _stored_state(session, TRIES_KEY, TaskInstance.id == task_instance)
+    read = map(read_summary, found[-TRIES:]) if isinstance(found, list) else ()
+    return [each for each in read if each is not None]
+
+
+def stored_record(session: Session, task: Mapping[str, Any]) -> Any:
+    """Returns the record of a task's run (`run_record`) as plain data. Returns None if there is none.
+
+    Args:
+        task: the columns that identify the task instance (`task_columns.identity`).
+    """
+    from stepset_airflow.airflow_internals import Region
+
+    region = Region(task["region_id"], task["region_index"]) if "region_id" in task else None
+    key = (task["dag_id"], task["run_id"], task["task_id"], task["map_index"])
+    return _stored_state(session, RECORD_KEY, *task_columns.is_task_instance(key, region))
+
+
+def _stored_state(session: Session, key: str, *is_task_instance: Any) -> Any:
+    """Returns a value in the task state store of a task instance. Returns None if there is none."""
+    from stepset_airflow.airflow_internals import TaskInstance
     from stepset_airflow.airflow_internals import TaskStateStoreModel as Stored
 
     query = (
         select(Stored.value)
         .join(TaskInstance, and_(*task_columns.stored_state_of_task_instance()))
-        .where(TaskInstance.id == task_instance, Stored.key == TRIES_KEY)
+        .where(*is_task_instance, Stored.key == key)
         .where(func.length(Stored.value) <= MAX_STORED_BYTES)
     )
     try:
-        found = json.loads(session.scalar(query) or "[]")
+        return json.loads(session.scalar(query) or "null")
     except (ValueError, RecursionError):
-        return []
-    read = map(read_summary, found[-TRIES:]) if isinstance(found, list) else ()
-    return [each for each in read if each is not None]
+        return None
 
 
 def mapped_runs(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset_airflow.run.clusters import Clusters
-from stepset_airflow.run.run_record import RunRecord
+from stepset_airflow.run_record import RunRecord
 
 Manifest = Mapping[str, Any]
 

@@ -28,7 +28,13 @@ from stepset_airflow.run.clusters import Clusters
 from stepset_airflow.run.create import RunCreator
 from stepset_airflow.run.exit_policy import outcome_of, should_delete
 from stepset_airflow.run.record_store import RecordStore
-from stepset_airflow.run.run_record import (
+from stepset_airflow.run.task_job import TaskJob
+from stepset_airflow.run.task_result import task_result
+from stepset_airflow.run.termination import Termination, timeout_reason
+from stepset_airflow.run.training_task import TrainingTask
+from stepset_airflow.run.trigger_event import reported_status
+from stepset_airflow.run.try_reason import try_reason
+from stepset_airflow.run_record import (
     RETRY,
     SUCCEEDED,
     Finished,
@@ -38,12 +44,6 @@ from stepset_airflow.run.run_record import (
     StartNew,
     next_step,
 )
-from stepset_airflow.run.task_job import TaskJob
-from stepset_airflow.run.task_result import task_result
-from stepset_airflow.run.termination import Termination, timeout_reason
-from stepset_airflow.run.training_task import TrainingTask
-from stepset_airflow.run.trigger_event import reported_status
-from stepset_airflow.run.try_reason import try_reason
 from stepset_airflow.transferable import masked_result, transferable
 from stepset_airflow.triggers.workload_reference import workload_reference
 

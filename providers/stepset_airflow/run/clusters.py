@@ -10,7 +10,7 @@ from stepset_airflow.run.pod_mutation import mutate_pod
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.connection import Connection
     from stepset.backends.kubernetes.backend import KubernetesBackend
-    from stepset_airflow.run.run_record import FollowSettings, RunRecord
+    from stepset_airflow.run_record import FollowSettings, RunRecord
 
 
 class Clusters:

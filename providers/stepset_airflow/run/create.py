@@ -17,8 +17,8 @@ from stepset_airflow.identity import TaskIdentity
 from stepset_airflow.run.attach import AttachedRun, Manifest, attach, find, is_active, is_of
 from stepset_airflow.run.clusters import Clusters
 from stepset_airflow.run.record_store import RecordStore
-from stepset_airflow.run.run_record import FollowSettings, Reattach, RunRecord, StartNew
 from stepset_airflow.run.termination import Termination
+from stepset_airflow.run_record import FollowSettings, Reattach, RunRecord, StartNew
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stepset_airflow.run.run_record import KEY, SUCCEEDED, RunRecord
+from stepset_airflow.run_record import KEY, SUCCEEDED, RunRecord
 from stepset_airflow.task_state import TaskStateStore, set_forever
 from stepset_airflow.transferable import error_text
 

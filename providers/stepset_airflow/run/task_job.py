@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import labels_of
 from stepset_airflow.logs.log_sources import log_sources
-from stepset_airflow.run.run_record import FollowSettings, RunRecord
 from stepset_airflow.run.training_task import TrainingTask
+from stepset_airflow.run_record import FollowSettings, RunRecord
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepset_airflow.run.run_record import RETRY, START_NEW, Finished, Reattach, RunRecord, StartNew
+from stepset_airflow.run_record import RETRY, START_NEW, Finished, Reattach, RunRecord, StartNew
 
 _CLEARED = "this try starts a new training, because the task was cleared"
 

@@ -28,8 +28,8 @@ from stepset_airflow.run.attach import AttachedRun
 from stepset_airflow.run.clusters import Clusters
 from stepset_airflow.run.create import RunCreator
 from stepset_airflow.run.record_store import RecordStore
-from stepset_airflow.run.run_record import Finished, FollowSettings, RunRecord, next_step
 from stepset_airflow.run.termination import Termination
+from stepset_airflow.run_record import Finished, FollowSettings, RunRecord, next_step
 
 
 @dataclass(frozen=True)

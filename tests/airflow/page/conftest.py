@@ -78,9 +78,13 @@ def browser_page(browser: Browser, cookies: Sequence[Any] = (), **options: Any) 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
     """A browser page of a user who may read the DAG."""
-    cookies = [{"name": "_token", "value": server.token("vera"), "url": server.address}]
-    with browser_page(browser, cookies) as opened:
+    with browser_page(browser, cookies_of("vera", server)) as opened:
         yield opened
+
+
+def cookies_of(user: str, server: Server) -> list[Any]:
+    """The cookies of a user who is logged in."""
+    return [{"name": "_token", "value": server.token(user), "url": server.address}]
 
 
 @pytest.fixture(scope="module")

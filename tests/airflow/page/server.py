@@ -17,8 +17,10 @@ import httpx
 from tests.airflow.harness import HOME
 from tests.waiting import STARTS_WITHIN, until
 
-USERS = {"vera": "viewer:red", "bert": "viewer:blue", "ada": "admin"}
+USERS = {"vera": "viewer:red", "rosa": "user:red", "bert": "viewer:blue", "ada": "admin"}
 """Name -> role and team. The DAGs of the tests' bundle are the red team's."""
+STEPSET_HOME = HOME / "stepset"
+"""The directory of the local runs of workers, on the same machine."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def running_server() -> Iterator[Server]:
     environment = {
         **os.environ,
         "AIRFLOW__CORE__MULTI_TEAM": "True",
+        "STEPSET_HOME": str(STEPSET_HOME),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{more}" for name, more in USERS.items()),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stepset_airflow.page.document import KEY
+from stepset_airflow.run_record import KEY as RECORD_KEY
 from tests.airflow.stack.postgres import NoPostgresError, Postgres
 from tests.waiting import until
 
@@ -68,6 +70,18 @@ class StoredRuns:
             connection.execute(insert(TaskInstance.__table__), tasks)  # type: ignore[arg-type]  # Airflow's table
             connection.execute(insert(XComModel.__table__), xcoms)  # type: ignore[arg-type]
 
+    def add_record(self, dag_id: str, task_id: str, record: Any) -> None:
+        """Stores the record of a task's run."""
+        from sqlalchemy import insert
+
+        from stepset_airflow.airflow_internals import TaskStateStoreModel
+
+        where = {"dag_id": dag_id, "run_id": "run", "task_id": task_id, "map_index": -1}
+        run = hash((dag_id, "run", task_id)) % 10**9
+        row = {**where, "dag_run_id": run, "key": RECORD_KEY, "value": json.dumps(record)}
+        with self.engine.begin() as connection:
+            connection.execute(insert(TaskStateStoreModel.__table__), [row])  # type: ignore[arg-type]
+
 
 @contextmanager
 def stored_runs(url: str) -> Iterator[StoredRuns]:
@@ -84,9 +98,11 @@ def stored_runs(url: str) -> Iterator[StoredRuns]:
     from stepset_airflow.page.app import make_app
 
     class Manager(SimpleAuthManager):
-        def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, user: Any, **_: Any) -> bool:
+        def is_authorized_dag(
+            self, *, method: str, access_entity: Any = None, details: Any = None, user: Any, **_: Any
+        ) -> bool:
             hidden = details is not None and f"DAG {details.id}" in user
-            return access_entity is None or (access_entity.value not in user and not hidden)
+            return access_entity is None or (access_entity.value not in user and method not in user and not hidden)
 
         def get_authorized_dag_ids(self, **_: Any) -> set[str]:
             return set(DAGS)

@@ -18,13 +18,14 @@ import pytest
 
 from stepset.watch.present.sentences import duration
 from tests.airflow.harness import HOME
+from tests.airflow.page.conftest import browser_page, cookies_of
 from tests.airflow.page.server import Server
 from tests.airflow.page.training import ERROR, RANKS, TASK, Training
 from tests.colours import poor_contrasts
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local]
 
@@ -81,6 +82,25 @@ def test_the_page_updates_by_itself(page: Page, server: Server, training: Traini
     wait_for(page, f"before => {step} != before", page.evaluate(step))
     wait_for(page, "document.querySelector('polyline').getAttribute('points').split(' ').length > 3")
     assert page.locator("figcaption span").all_inner_texts() == ["loss", "accuracy"]
+
+
+def test_a_button_shows_the_stacks_of_healthy_ranks(browser: Browser, server: Server, training: Training) -> None:
+    with browser_page(browser, cookies_of("rosa", server)) as page:
+        opened(page, server, training.page)
+        page.get_by_role("button", name="Read the stacks").click()
+        frame = page.frame_locator("iframe")
+        about = frame.locator("h1 + p")
+        first = about.inner_text()
+        assert "4 ranks" in first
+        assert "<module>" in frame.locator(".flames .own").first.inner_text()
+        assert "train.py" in frame.locator(".flames").first.inner_text()
+        page.wait_for_selector("button[aria-disabled=false]")
+        page.get_by_role("button", name="Read the stacks").click()
+        assert until(lambda: about.inner_text() != first)
+        page.wait_for_selector("button[aria-disabled=false]")
+        if folder := os.environ.get("STEPSET_SCREENSHOTS"):
+            page.locator(".stacks").screenshot(path=str(Path(folder) / "airflow-stacks.png"))
+    assert "Running" in training.phase(server), "the ranks continue"
 
 
 def test_the_arrow_keys_move_through_the_ranks(page: Page, server: Server, training: Training) -> None:
@@ -297,6 +317,15 @@ class TestAccess:
         assert server.get(f"{path}?map_index=-2", "ada").status_code == 422
         # A second dag_id, of the user's own DAG, does not bypass the check.
         assert server.get(f"{path}?dag_id=mine", "bert").status_code == 403
+
+    def test_only_users_who_may_change_task_instances_get_the_stacks(self, server: Server, training: Training) -> None:
+        for user, status in ((None, 401), ("bert", 403), ("vera", 403), ("rosa", 200)):
+            answer = server.get(f"{training.data}/stacks", user)
+            assert answer.status_code == status, (user, answer.text)
+            assert ("train.py" in answer.text) == (status == 200)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script" not in policy and policy.endswith("sandbox")
+        assert [server.get(training.data, user).json()["stacks"] for user in ("vera", "rosa")] == [False, True]
 
     @pytest.mark.parametrize("path", PATHS)
     def test_only_users_who_are_logged_in_get_the_page(self, server: Server, path: str) -> None:

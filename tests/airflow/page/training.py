@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from tests.airflow.page.server import Server
+from tests.airflow.page.server import STEPSET_HOME, Server
 from tests.airflow.workers import StartWorker, Worker
 from tests.waiting import until
 
@@ -126,7 +126,7 @@ def started_training(start_worker: StartWorker, folder: Path, signals: Path) -> 
     (folder / "train.py").write_text(textwrap.dedent(_SCRIPT))
     path = folder / "dag_file.py"
     path.write_text(textwrap.dedent(_DAG).format(dag=folder.name, task=TASK, signals=str(signals)))
-    with start_worker(path, {"STEPSET_HOME": str(signals / "stepset")}) as run:
+    with start_worker(path, {"STEPSET_HOME": str(STEPSET_HOME)}) as run:
         started = Training(run, folder.name, signals)
         try:
             yield started

@@ -4,6 +4,7 @@ import { makeCurve } from "./curve.js";
 import { h, toList, write } from "./dom.js";
 import { makeEvents } from "./events.js";
 import { makeRanks } from "./ranks.js";
+import { makeStacks } from "./stacks.js";
 import { makeTimeline } from "./timeline.js";
 import { clock, duration, isOver, logOf, mayReadLog, number, phaseText, sweepOf, taskName } from "./words.js";
 
@@ -14,8 +15,9 @@ const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
  * Returns the view of the run. It has the members `element` and `show`.
  *
  * @param announce announces a text to screen readers.
+ * @param stacksPath the path of the document with the stacks of the ranks.
  */
-export function makeRun(announce) {
+export function makeRun(announce, stacksPath) {
   const pill = h("span", { class: "pill big" });
   const title = h("h1", { class: "mono" });
   const about = h("p", { class: "muted" });
@@ -31,11 +33,12 @@ export function makeRun(announce) {
   const triesCard = h("section", { class: "card", "aria-labelledby": "tries", hidden: true },
     h("h2", { id: "tries" }, "Earlier tries"), tries);
   const timeline = makeTimeline(), curve = makeCurve(), ranks = makeRanks(), events = makeEvents();
+  const stacks = makeStacks(stacksPath, announce);
   const result = h("code");
   const resultCard = h("section", { class: "card", "aria-labelledby": "result", hidden: true },
     h("h2", { id: "result" }, "Result"), h("pre", {}, result));
   const empty = h("section", { class: "card empty", hidden: true });
-  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, resultCard, triesCard, events.element];
+  const body = [head, diagnosis.element, timeline.element, curve.element, ranks.element, stacks.element, resultCard, triesCard, events.element];
   let training = null, task = null, ahead = 0, phase = null;
 
   setInterval(() => training && tick(), 1000);
@@ -45,6 +48,7 @@ export function makeRun(announce) {
     ahead = skew;
     for (const each of body.slice(0, 1).concat(timeline.element, ranks.element)) each.hidden = training === null;
     empty.hidden = training !== null;
+    stacks.show(training, data.stacks);
     const taskOver = TASK_OVER.includes(task.state);
     if (training === null) {
       empty.replaceChildren(...(data.unreadable ? unreadable() : nothing(task)));

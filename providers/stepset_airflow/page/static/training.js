@@ -47,10 +47,11 @@ if (task.every(Boolean)) {
     const sweep = makeSweep(query, () => request());
     const request = follow(() => `${dagRun}/tasks/${name}/sweep?${sweep.wanted()}`, sweep, LIST_EVERY);
   } else {
-    const path = `${dagRun}/taskInstances/${name}?map_index=${mapIndex}${regionQuery(query)}`;
+    const instance = `${dagRun}/taskInstances/${name}`, which = `map_index=${mapIndex}${regionQuery(query)}`;
     const source = (query.get("source") ?? "").slice(0, LONGEST_SOURCE);
     const isLog = query.get("view") === "log" && source !== "";
-    follow(() => path, isLog ? makeLog(source, regionQuery(query)) : makeRun(announce));
+    const view = isLog ? makeLog(source, regionQuery(query)) : makeRun(announce, `${instance}/stacks?${which}`);
+    follow(() => `${instance}?${which}`, view);
   }
 } else {
   const list = makeList(query, () => request());
