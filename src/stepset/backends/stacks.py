@@ -15,8 +15,9 @@ from stepset.run_status import RankStatus, RunStatus
 from stepset.watch.stacks.document import read_document
 from stepset.watch.stacks.model import RankStacks, RunStacks
 
-TIME_LIMIT = 10.0
-"""The maximum number of seconds for the stacks of a pod. The agent needs about 2 s."""
+TIME_LIMIT = 15.0
+"""The maximum number of seconds for the stacks of a pod. The agent needs about 2 s, or up to 10 s if a
+debugger reads the stacks of programs that are not Python."""
 MOST_AT_ONCE = 64
 """The maximum number of pods whose stacks are read at the same time."""
 _SHOWN = 20

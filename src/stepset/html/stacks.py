@@ -16,7 +16,7 @@ from stepset.html.escaped import escaped
 from stepset.watch.crash import in_library
 from stepset.watch.present.places import place_words, ranges, ranks_named
 from stepset.watch.present.sentences import counted
-from stepset.watch.present.stacks_text import RANKS, children_words, group_words
+from stepset.watch.present.stacks_text import RANKS, children_words, files_words, group_words
 from stepset.watch.stacks.grouping import StackGroup, child_processes, grouped, grouped_children, main_processes
 from stepset.watch.stacks.model import LAUNCHER, RankStacks, RunStacks, own_frame
 
@@ -114,7 +114,7 @@ def _table(groups: Sequence[StackGroup], children: Sequence[StackGroup]) -> Iter
 
 def _row(name: str, group: StackGroup) -> str:
     own = own_frame(group.frames) or next(iter(group.frames), None)
-    place = f"{own.function}  {place_words(own)}" if own else ""
+    place = f"{own.function}  {place_words(own)}" if own else files_words(group)
     return (
         f'<tr><td class="text">{cell(name)}</td><td class="text">{cell(group_words(group))}</td>'
         f"<td>{cell(place)}</td></tr>"

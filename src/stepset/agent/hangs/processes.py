@@ -13,7 +13,7 @@ from stepset.agent.signals import SHELLS
 MOST = 64  # processes of one rank
 _MOST_FILES = 4096
 TICKS = os.sysconf("SC_CLK_TCK")
-_INTERPRETERS = ("python", "pypy")
+INTERPRETERS = ("python", "pypy")
 
 
 class Process:
@@ -159,7 +159,7 @@ def why_no_hook(pid: int, directory: str) -> str:
         program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError as error:
         return f"its program cannot be read: {error.strerror}"
-    if not program.startswith(_INTERPRETERS):
+    if not program.startswith(INTERPRETERS):
         return f"{program} is not Python"
     words = arguments(pid)[1:]
     while words and words[0].startswith("-") and not words[0].startswith(("--", "-c", "-m")):

@@ -90,6 +90,8 @@ def stacks_document(directory: str, wanted: list[int]) -> dict[str, Any]:
         directory: the directory of the pod's agent.
         wanted: the ranks to sample. If it is empty, samples all ranks of the pod.
     """
+    from stepset.agent.hangs.native import add_native
+
     at, why, found = round(time.time(), 3), "", {}
     try:
         with open(os.path.join(directory, "agent.pid"), "rb") as file:
@@ -100,6 +102,7 @@ def stacks_document(directory: str, wanted: list[int]) -> dict[str, Any]:
     else:
         ranks = {rank: pid for rank, pid in ranks_of(directory, agent).items() if not wanted or rank in wanted}
         found = sample(ranks, hook_directory(directory), (0.0, 1.0))
+        add_native(found.values())
         for rank in [rank for rank in wanted if rank not in found]:
             found[rank] = {"processes": [], "collectives": [], "why": f"rank {rank} has no process in this pod"}
         why = "" if found else "no rank runs in this pod"

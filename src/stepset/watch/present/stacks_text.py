@@ -71,9 +71,17 @@ def group_words(group: StackGroup) -> str:
         words.append("working")
     elif process is not None and (state := _STATES.get(process.state)):
         words.append(f"{state} in {process.wchan}" if process.wchan not in ("", "0") else state)
+    if process is not None and process.waits:
+        words.append(process.waits)
     if group.why:
         words.append(f"no Python stack: {group.why}" if process is not None else group.why)
     return _cut(", ".join(words) or "unknown state", 3 * _CELL)
+
+
+def files_words(group: StackGroup) -> str:
+    """Returns the open files of the process that represents a group without a stack. Returns "" if there are none."""
+    files = group.process.files if group.process is not None and not group.frames else ()
+    return _cut(f"open files: {', '.join(files)}", 3 * _CELL) if files else ""
 
 
 def children_words(group: StackGroup) -> str:
@@ -96,6 +104,8 @@ def _name(group: StackGroup) -> str:
 def _frames(group: StackGroup, limit: int) -> Iterator[str]:
     """Yields a line for each shown frame: the innermost frame, and the innermost frames of the user's own code."""
     frames = group.frames
+    if files := files_words(group):
+        yield f"    {files}"
     own = [at for at, frame in enumerate(frames) if not in_library(frame.file)]
     chosen = sorted({*range(min(1, len(frames))), *own[: limit - 1]})
     if len(chosen) < limit:  # without frames of the user's code, and for short stacks, library frames are shown, too

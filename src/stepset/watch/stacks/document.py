@@ -20,6 +20,8 @@ MAX_BYTES = 8 << 20
 _RANKS, _THREADS, _FRAMES, _COLLECTIVES, _MEMBERS, _TENSORS, _DIMENSIONS = 1024, 100, 64, 64, 1024, 16, 8
 """The maximum numbers of ranks in a document, of threads of a process, of frames of a thread, of collectives of a rank,
 of members of a group, of tensors of a collective, and of dimensions of a tensor."""
+_FILES = 20
+"""The maximum number of open files of a process."""
 _LARGEST = 2**53
 _KINDS = frozenset({"rank", "worker", "launcher", "child"})
 
@@ -69,6 +71,8 @@ class RankReader:
                 StackThread(self._text(each, "name"), tuple(self._frames(each)))
                 for each in rows(data, "threads")[:_THREADS]
             ),
+            waits=text(data, "waits")[: self._path],
+            files=tuple(each[: self._path] for each in _items(data, "files", _FILES) if isinstance(each, str)),
             why=self.why(data),
         )
 

@@ -45,8 +45,12 @@ class StackProcess:
             CPU time.
         changed: whether the stack of the main thread, or the collectives, changed between the samples.
         gil: whether a thread holds Python's global lock for a long time, so that no other thread can run.
-        threads: the Python threads. The first thread is the main thread.
-        why: why there are no threads. It is empty if there are threads.
+        threads: the threads. The first thread is the main thread. If the process is not Python, a debugger of its image
+            has read them.
+        waits: what the process waits for, such as `reading from socket 10.0.0.3:41234`. It is empty if the process has
+            a Python stack.
+        files: the open files of a process without a Python stack: the descriptor and the name of each.
+        why: why there is no Python stack. It is empty if there is one.
     """
 
     pid: int = 0
@@ -59,6 +63,8 @@ class StackProcess:
     changed: bool = False
     gil: bool = False
     threads: tuple[StackThread, ...] = ()
+    waits: str = ""
+    files: tuple[str, ...] = ()
     why: str = ""
 
     @property
