@@ -10,6 +10,7 @@ GROUPS = (
     "render",
     "startup",
     "agent_start",
+    "hang_steps",
     "airflow_import",
     "local_run",
     "logs",

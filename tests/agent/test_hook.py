@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tools.pythons import interpreters
 
+from stepset.agent.hangs.processes import read_process, send
 from tests.agent.pods import AGENT, Pod, Running
 
 HANG = {"after": 1000, "first": 1000}
@@ -192,6 +193,22 @@ def test_a_stopped_process_is_not_asked(pod: Pod) -> None:
         while found[0]["state"] != "T":
             found = processes(pod)
     assert found[0]["why"] == "stopped by a signal"
+
+
+def test_a_process_with_the_pid_of_a_terminated_process_gets_no_signal() -> None:
+    script = "import signal, sys, time; signal.signal(50, lambda *_: sys.exit(7)); print(1, flush=True); time.sleep(99)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        process = read_process(program.pid)
+        assert process is not None
+        process.started -= 1  # as if the process had terminated, and another one had its PID
+        send(process, 50)
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(0.5)
+        process.started += 1
+        send(process, 50)
+        assert program.wait() == 7
 
 
 def test_the_stack_of_a_process_that_holds_the_gil_in_c_is_reported(pod: Pod) -> None:

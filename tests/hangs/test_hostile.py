@@ -34,7 +34,11 @@ planted()
 """
 
 
-@pytest.mark.parametrize("how", ["locks", "ignores", "garbage", "forks"])
+_LATER = [pytest.param(how, marks=pytest.mark.frameworks) for how in ("ignores", "garbage", "forks")]
+"""Not part of the gate."""
+
+
+@pytest.mark.parametrize("how", ["locks", *_LATER])
 def test_a_hostile_rank_affects_only_its_own_report(start: Start, how: str) -> None:
     ranks = start(sys.executable, "-c", HOSTILE, how, hang={"after": 1, "first": 3})
     events = ranks.stalled(0, 1)

@@ -24,7 +24,7 @@ planted() if (os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]) 
 HANG = {"after": 2, "first": 5}
 
 
-@pytest.fixture(params=["openmpi", "mpich"])
+@pytest.fixture(params=["mpich", pytest.param("openmpi", marks=pytest.mark.frameworks)])
 def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MpiPods]:
     """Two nodes whose agents watch their ranks, for each MPI that is installed."""
     with started(request.param, tmp_path, hang=HANG) as found:

@@ -85,7 +85,7 @@ class Pod:
             self._streams.add(self._fifo, self._read_fifo)
             put_in_place(self._config, self._env, self._node == 0)
             if self._config.hang_after:
-                write_hook(self._config, self._bundle.get_source("stepset.agent.hangs.hook") or "")
+                write_hook(self._config, self._bundle.get_source)
                 add_hook(self._env, self._config.dir)
             wait_for_peers(self._config, self._streams, self._turn_before_start)
             self._start()

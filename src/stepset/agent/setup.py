@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepset.agent.config import Config
@@ -37,11 +37,11 @@ def create_fifo(config: Config, env: Mapping[str, str]) -> int:
     return fifo
 
 
-def write_hook(config: Config, source: str) -> None:
+def write_hook(config: Config, get_source: Callable[[str], str | None]) -> None:
     """Writes the hook that every Python of a rank imports, and the file by which the mode `stacks` finds the agent.
 
     Args:
-        source: the source of the module `hook`.
+        get_source: returns the source of a module of the agent.
 
     Raises:
         AgentError: a file cannot be written.
@@ -51,8 +51,10 @@ def write_hook(config: Config, source: str) -> None:
             write_file(os.path.join(config.dir, name), data, os.O_NOFOLLOW)
         directory = hook_directory(config.dir)
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        write_file(os.path.join(directory, "sitecustomize.py"), source.encode(), os.O_NOFOLLOW)
-        _write_compiled(directory, source)
+        for name, module in (("sitecustomize", "hook"), ("collectives", "collectives")):
+            source = get_source(f"stepset.agent.hangs.{module}") or ""
+            write_file(os.path.join(directory, f"{name}.py"), source.encode(), os.O_NOFOLLOW)
+        _write_compiled(directory, get_source("stepset.agent.hangs.hook") or "")
     except OSError as error:
         raise setup_error(f"cannot write the hook in {config.dir}: {error.strerror}") from error
 

@@ -22,7 +22,7 @@ Thread 0x00007f5ec0000001 [loader] (most recent call first):
   <no Python frame>
 
 Thread 0x00007f5ec0000002 (most recent call first):
-  File "/run/hook/sitecustomize.py", line 86 in _answer
+  File "/run/hook/collectives.py", line 86 in _answer
 
 Current thread 0x00007f5ecffffff0 (most recent call first):
   File "/app/a "quoted", line 5 in name.py", line 17 in Tokens.__getitem__
@@ -168,3 +168,9 @@ def test_an_event_fits(count: int, threads: int, frames: int, groups: int) -> No
     assert len(json.dumps(fitted)) <= 16 << 10
     assert fitted["processes"][:1] == [] or fitted["processes"][0]["pid"] == 0
     assert bool(fitted["processes"]) == bool(count)
+
+
+def test_a_thread_that_is_reported_twice_appears_once() -> None:
+    text = 'Thread 0x1 (most recent call first):\n  File "/app/train.py", line 5 in load\n'
+    (thread,) = threads_in(text * 2, "1", "/run/hook")
+    assert thread["frames"] == [["load", "/app/train.py", 5]]

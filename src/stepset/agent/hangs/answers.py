@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset.agent.errors import IF_POSSIBLE
-from stepset.agent.hangs.hook import COLLECTIVES, SIGNAL, STACKS
+from stepset.agent.hangs.collectives import COLLECTIVES
+from stepset.agent.hangs.hook import SIGNAL, STACKS
 from stepset.agent.hangs.processes import (
     Process,
     below,
@@ -24,6 +25,7 @@ from stepset.agent.hangs.processes import (
     is_in_handler,
     name_kinds,
     running,
+    send,
     why_no_hook,
 )
 
@@ -85,7 +87,7 @@ class Answer:
             self._stacks = self._open(found[0])
             if self._stacks >= 0:
                 with IF_POSSIBLE:
-                    os.kill(pid, SIGNAL)
+                    send(self.process, SIGNAL)
 
     def _ask_for_collectives(self, fd: int, pipe: str) -> None:
         self._dump = self._open(fd)
@@ -174,6 +176,7 @@ def threads_in(text: str, main: str, directory: str) -> list[dict[str, Any]]:
     """
     threads: list[tuple[bool, dict[str, Any]]] = []
     frames: list[list[Any]] = []
+    known: set[str] = set()
     for line in text.split("\n"):
         if line.startswith("  "):
             frame = _FRAME.match(line) if len(frames) < 2 * _MOST_FRAMES else None
@@ -182,13 +185,15 @@ def threads_in(text: str, main: str, directory: str) -> list[dict[str, Any]]:
                 frames.append([frame[3][:_WIDTH], frame[1][-_WIDTH:], number])
             continue
         thread = _THREAD.match(line)
-        if thread and len(threads) < _MOST_THREADS + 1:
+        # A process in state D answers twice as soon as another of its threads receives the signal.
+        if thread and len(threads) < _MOST_THREADS + 1 and thread[1] not in known:
+            known.add(thread[1])
             frames = []
             is_main = thread[1].lstrip("0") == main
             threads.append((is_main, {"name": "main" if is_main else thread[2] or "", "frames": frames}))
         elif thread:
             frames = []
-    own = os.path.join(directory, "sitecustomize.py")[-_WIDTH:]
+    own = os.path.join(directory, "collectives.py")[-_WIDTH:]
     kept = [each for each in threads if each[0] or all(frame[1] != own for frame in each[1]["frames"])]
     for _, each in kept:
         each["frames"] = middle_cut(each["frames"], _MOST_FRAMES)

@@ -2,7 +2,8 @@
 
 The agent writes the source of this module to DIR/hook, as the module `sitecustomize`, and puts DIR/hook in front of
 PYTHONPATH. docs/design/hangs.md describes how the agent asks. The module imports only modules that are part of the
-interpreter. Its syntax is that of Python 2.7, as programs may start any Python.
+interpreter. Its syntax is that of Python 2.7, as programs may start any Python. It is short, because an interpreter
+without a compiled copy compiles the module at each start.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ SIGNAL = 50
 """The real-time signal that requests the stacks. Its number is the same with glibc and musl."""
 STACKS = "stepset-stacks-"
 """The name of the file with the stacks begins with this. The identifier of the main thread follows."""
-COLLECTIVES = "stepset-collectives-"
-"""The name of the file with the collectives begins with this. The descriptor of the pipe for requests follows."""
 
 
 class Hook(object):
@@ -30,26 +29,27 @@ class Hook(object):
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._open: list[tuple[int, int]] = []  # each file: its descriptor and inode
+        self.open_files: list[tuple[int, int]] = []  # each file: its descriptor and inode
         self._has_thread = False
+        self._start: Any = None
 
     def register(self) -> None:
         """Makes Python's signal handler, which needs no GIL, write the stacks to a file without a name on disk."""
         import _thread
         import faulthandler
 
-        file = self._create(STACKS + "%x" % _thread.get_ident())
+        file = self.create(STACKS + "%x" % _thread.get_ident())
         faulthandler.register(SIGNAL, file, all_threads=True, chain=False)
 
     def after_fork(self) -> None:
         """Replaces the files of the parent. Each process needs its own."""
         try:
-            for fd, inode in self._open:
-                if self._is_open(fd, inode):
+            for fd, inode in self.open_files:
+                if self.is_open(fd, inode):
                     import posix
 
                     posix.close(fd)
-            self._open = []
+            self.open_files = []
             self.register()
             if self._has_thread:
                 self.start_thread()
@@ -67,28 +67,17 @@ class Hook(object):
                 pass
 
     def start_thread(self) -> None:
-        """Starts the thread that reports collectives."""
-        import _thread
-        import posix
+        """Starts the thread that reports collectives, in a module that most programs do not need."""
+        if not self._start:
+            path = self._directory + "/collectives.py"
+            module: dict[str, Any] = {}
+            with open(path) as file:
+                exec(compile(file.read(), path, "exec"), module)
+            self._start = module["start"]
+        self._start(self)
 
-        inner, outer = posix.pipe()
-        self._open += [(fd, posix.fstat(fd).st_ino) for fd in (inner, outer)]
-        _thread.start_new_thread(self._answer, (inner, self._create(COLLECTIVES + "%d" % outer), self._open[-1][1]))
-
-    def _answer(self, pipe: int, file: int, inode: int) -> None:
-        """Answers each byte in the pipe: a line, so that the agent knows that the GIL is free, dumps, and a NUL."""
-        import posix
-
-        try:
-            while posix.read(pipe, 1) and self._is_open(file, inode):
-                posix.write(file, b"\n")
-                for dump in _dumps():
-                    posix.write(file, dump + b"\n")
-                posix.write(file, b"\0")
-        except Exception:  # noqa: BLE001 - no error may reach the program
-            pass
-
-    def _create(self, name: str) -> int:
+    def create(self, name: str) -> int:
+        """Creates a file without a name on disk, and returns its descriptor."""
         import posix
 
         append = posix.O_RDWR | posix.O_APPEND | posix.O_CLOEXEC
@@ -100,10 +89,10 @@ class Hook(object):
             path = "%s/%s-%d" % (self._directory, name, posix.getpid())
             file = posix.open(path, append | posix.O_CREAT | posix.O_EXCL, 0o600)
             posix.unlink(path)
-        self._open.append((file, posix.fstat(file).st_ino))
+        self.open_files.append((file, posix.fstat(file).st_ino))
         return file
 
-    def _is_open(self, fd: int, inode: int) -> bool:
+    def is_open(self, fd: int, inode: int) -> bool:
         """Returns whether a descriptor is still that of the hook. A program may close all files."""
         import posix
 
@@ -111,36 +100,6 @@ class Hook(object):
             return posix.fstat(fd).st_ino == inode
         except OSError:
             return False
-
-
-def _dumps() -> list[bytes]:
-    """Returns the JSON dumps of torch's Flight Recorders, of gloo and of NCCL.
-
-    torch 2.15 has `_dump_fr_trace_json` with a backend. Earlier versions have it without a backend, or only the
-    functions of NCCL, which record nothing for gloo.
-    """
-    module = sys.modules.get("torch._C._distributed_c10d")
-    found = []
-    for names in (("_dump_fr_trace_json",), ("_dump_nccl_trace_json", "_dump_nccl_trace")):
-        function = next((getattr(module, name) for name in names if hasattr(module, name)), None)
-        for arguments in ((True, False, "gloo"), (True, False), ()):
-            try:
-                found.append(_as_json(function(*arguments)))  # type: ignore[misc]
-                break
-            except TypeError:
-                continue
-            except Exception:  # noqa: BLE001 - no error may reach the program
-                break
-    return found
-
-
-def _as_json(dump: Any) -> bytes:
-    if isinstance(dump, bytes) and dump[:1] != b"{":  # before torch 2.4, the only form is pickled
-        import json
-        import pickle
-
-        dump = json.dumps(pickle.loads(dump), default=str)
-    return dump if isinstance(dump, bytes) else dump.encode()
 
 
 def install() -> None:

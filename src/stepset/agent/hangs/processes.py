@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.hangs.hook import SIGNAL
-from stepset.agent.signals import SHELLS
+from stepset.agent.signals import SHELLS, signal
 
 MOST = 64  # processes of one rank
 _MOST_FILES = 4096
+_MOST_TASKS = 256
 TICKS = os.sysconf("SC_CLK_TCK")
 INTERPRETERS = ("python", "pypy")
 
@@ -112,17 +113,65 @@ def waits_for(pid: int) -> dict[str, object]:
 
 
 def usage(pid: int) -> tuple[int, int]:
-    """Returns the context switches of a process's main thread, and the bytes that the process has read and written."""
-    switches = size = 0
-    with IF_POSSIBLE:
-        for line in _read(pid, f"task/{pid}/status").split("\n"):
-            if "_ctxt_switches:" in line:
-                switches += int(line.split()[1])
+    """Returns the context switches of a process's main thread, and the bytes that the process has read and written.
+
+    During a long write, only the number of bytes in the page cache grows.
+    """
+    size = 0
     with IF_POSSIBLE:
         for line in _read(pid, "io").split("\n"):
-            if line.startswith(("rchar:", "wchar:")):
+            if line.startswith(("rchar:", "wchar:", "write_bytes:")):
                 size += int(line.split()[1])
-    return switches, size
+    return _switches(pid, pid), size
+
+
+def switches_of_threads(pid: int) -> int:
+    """Returns the context switches of the threads that a process has started in Python, without the main thread.
+
+    Libraries such as NCCL name their threads. Up to 3.13, a thread of Python has the name of the process.
+    """
+    with IF_POSSIBLE:
+        name = _read(pid, "comm")
+        tasks = [int(task) for task in os.listdir(f"/proc/{pid}/task")[:_MOST_TASKS] if int(task) != pid]
+        return sum(_switches(pid, task) for task in tasks if _comm(pid, task) == name)
+    return 0
+
+
+def _comm(pid: int, task: int) -> str:
+    with IF_POSSIBLE:
+        return _read(pid, f"task/{task}/comm")
+    return ""
+
+
+def _switches(pid: int, task: int) -> int:
+    with IF_POSSIBLE:
+        lines = _read(pid, f"task/{task}/status").split("\n")
+        return sum(int(line.split()[1]) for line in lines if "_ctxt_switches:" in line)
+    return 0
+
+
+def send(process: Process, number: int) -> None:
+    """Sends a signal to a process that handles the signal.
+
+    If the process has terminated, and another process has its PID, no process gets the signal.
+
+    Raises:
+        OSError: the process cannot get signals from this process.
+    """
+    try:
+        fd = os.pidfd_open(process.pid)  # type: ignore[attr-defined]  # Python 3.9, Linux 5.3
+    except (AttributeError, OSError):
+        fd = -1
+    try:
+        current = read_process(process.pid)
+        if current and current.started == process.started and handles_signal(process.pid):
+            if fd >= 0:
+                signal.pidfd_send_signal(fd, number)  # type: ignore[attr-defined]
+            else:
+                os.kill(process.pid, number)
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def handles_signal(pid: int) -> bool:

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepset.agent.hangs.answers import Answer, answers, middle_cut
-from stepset.agent.hangs.processes import environment, read_process, usage, waits_for
+from stepset.agent.hangs.processes import environment, read_process, switches_of_threads, usage, waits_for
 
 _EVENT_LIMIT = 16 << 10  # bytes of one rank's event
+_CPU = 0.2  # CPU seconds per second above which a process works; on a busy machine, it may get no more
 _SWITCHES, _BYTES = 2.0, 64 << 10  # context switches per second, and bytes, above which a process works
+_SWITCHES_OF_THREADS = 20.0  # per second, above which the threads for which a main thread waits work
+_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py")
 _PER_SIGNAL = 4  # context switches
 
 
@@ -25,6 +28,9 @@ class Sample:
         self.state, self.seconds = now.state, now.seconds
         self.waits = waits_for(process.pid)
         self.switches, self.bytes = usage(process.pid)
+        frames = answer.threads[0]["frames"] if answer.threads else []
+        waits = any(frame[1].endswith(_THREADS) for frame in frames[:3])
+        self.of_threads = switches_of_threads(process.pid) if waits else None
 
 
 def sample(ranks: Mapping[Any, int], directory: str, times: Iterable[float]) -> dict[Any, dict[str, Any]]:
@@ -71,6 +77,8 @@ def _compared_process(history: list[Sample]) -> dict[str, Any]:
     # The hook's signal interrupts a system call, which takes some switches.
     switches = last.switches - first.switches - _PER_SIGNAL * (len(history) - 1)
     works = switches / elapsed > _SWITCHES or last.bytes - first.bytes - written > _BYTES
+    if first.of_threads is not None and last.of_threads is not None:
+        works = works or (last.of_threads - first.of_threads) / elapsed > _SWITCHES_OF_THREADS
     states = {each.state for each in history}
     found: dict[str, Any] = {
         "pid": process.pid,
@@ -81,7 +89,7 @@ def _compared_process(history: list[Sample]) -> dict[str, Any]:
         **next((each.waits for each in reversed(history) if "syscall" in each.waits), last.waits),
         "cpu": round(cpu, 2),
         "changed": changed,
-        "busy": len(history) > 1 and (changed or cpu > 0.5 or works),
+        "busy": len(history) > 1 and (changed or cpu > _CPU or works),
         "gil": answer.holds_gil,
         "threads": answer.threads,
     }

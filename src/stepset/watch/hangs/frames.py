@@ -23,19 +23,28 @@ _RENDEZVOUS = {
 _RENDEZVOUS_FILES = ("/torch/distributed/rendezvous.py", "/jax/_src/distributed.py")
 _C10D = "/torch/distributed/distributed_c10d.py"
 _FUNCTIONAL = "/torch/distributed/_functional_collectives.py"
+_JAX = (
+    ("/jax/experimental/multihost_utils.py", None),
+    ("/jax/_src/array.py", None),
+    ("/jax/_src/api.py", "block_until_ready"),
+    ("/jax/_src/interpreters/pxla.py", "__call__"),
+)
+"""Where a rank of JAX waits for a result, to which other ranks contribute."""
 _EXIT = (
     ("/threading.py", "_shutdown"),
     ("/multiprocessing/util.py", "_exit_function"),
     ("/concurrent/futures/thread.py", "_python_exit"),
     (_C10D, "destroy_process_group"),
 )
-_BOOTSTRAP = "_bootstrap"
+_POOL_THREAD = ("/concurrent/futures/thread.py", "_worker")
 _DATALOADER = ("/torch/utils/data/dataloader.py",)
 _LIBRARY_STATES = (
     ("/subprocess.py", "child"),
     ("/multiprocessing/popen_fork.py", "child"),
     ("/multiprocessing/popen_spawn_posix.py", "child"),
     ("/multiprocessing/popen_forkserver.py", "child"),
+    ("/multiprocessing/pool.py", "child"),
+    ("/concurrent/futures/_base.py", "thread"),
     ("/socket.py", "socket"),
     ("/ssl.py", "socket"),
     ("/http/client.py", "socket"),
@@ -43,6 +52,10 @@ _LIBRARY_STATES = (
     ("/selectors.py", "input"),
 )
 """What a process waits for, by the files of the frames below the user's frame."""
+
+
+def _is(frame: StackFrame, file: str, function: str) -> bool:
+    return frame.function == function and frame.file.endswith(file)
 
 
 def below_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
@@ -53,12 +66,16 @@ def below_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
 
 def main_thread_state(frames: Sequence[StackFrame]) -> str:
     """Returns what the main thread does: rendezvous, collective, exiting, or "" for anything else."""
-    if any((function == frame.function and frame.file.endswith(end)) for frame in frames for end, function in _EXIT):
+    if any(_is(frame, *each) for frame in frames for each in _EXIT):
         return "exiting"
     called = below_user(frames)
     if any(frame.file.endswith(_RENDEZVOUS_FILES) for frame in called):
         return "rendezvous"
     c10d = [frame.function for frame in called if frame.file.endswith((_C10D, _FUNCTIONAL))]
+    if any(
+        frame.file.endswith(end) and function in (None, frame.function) for frame in called for end, function in _JAX
+    ):
+        return "collective"
     if c10d:
         return "rendezvous" if _RENDEZVOUS & set(c10d) else "collective"
     return ""
@@ -69,9 +86,25 @@ def waits_for_worker(frames: Sequence[StackFrame]) -> bool:
     return any(frame.file.endswith(_DATALOADER) for frame in below_user(frames))
 
 
-def waits_for_child(frames: Sequence[StackFrame]) -> bool:
-    """Returns whether the main thread waits for a child process."""
-    return library_state(frames) == "child"
+def awaited_thread(stacks: Sequence[Sequence[StackFrame]]) -> int | None:
+    """Returns the index of the thread for which the main thread waits, by `join` or for a future.
+
+    Returns None if the main thread waits for no thread, or if several threads execute the user's code.
+
+    Args:
+        stacks: the frames of each thread. Those of the main thread come first.
+    """
+    if not stacks or library_state(stacks[0]) != "thread":
+        return None
+    found = [at for at, frames in enumerate(stacks) if at and own_frame(frames) is not None]
+    pool = [at for at in found if any(_is(frame, *_POOL_THREAD) for frame in stacks[at])]
+    chosen = pool if is_future(stacks[0]) else found
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def is_future(frames: Sequence[StackFrame]) -> bool:
+    """Returns whether the thread waits for a future of `concurrent.futures`."""
+    return any(frame.file.endswith("/concurrent/futures/_base.py") for frame in below_user(frames))
 
 
 def library_state(frames: Sequence[StackFrame]) -> str:

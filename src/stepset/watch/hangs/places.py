@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepset.hang import StackFrame
 from stepset.watch.hangs.evidence import RankEvidence
 from stepset.watch.hangs.frames import (
+    awaited_thread,
     library_state,
     main_thread_state,
     other_user_frames,
-    waits_for_child,
     waits_for_worker,
 )
 from stepset.watch.stacks.model import StackCollective, StackProcess, own_frame
 
+_SHELLS = frozenset({"sh", "bash", "dash"})
 _OTHERS = 3
 """The maximum number of other threads in a place."""
 _WORKER_LOOP = "_worker_loop"
@@ -99,7 +100,9 @@ class RankFacts:
 
 def facts_of(evidence: RankEvidence) -> RankFacts:
     """Returns what the rank of the evidence does."""
-    main, processes = _main_process(evidence.processes), evidence.processes
+    own = _main_process(evidence.processes)
+    main = _with_awaited_thread(own)
+    processes = [main if process is own else process for process in evidence.processes]
     waits = tuple(row for row in evidence.collectives if row.seq)
     doing = main_thread_state(main.frames)
     if waits or doing in ("rendezvous", "collective"):
@@ -115,6 +118,18 @@ def _main_process(processes: Sequence[StackProcess]) -> StackProcess:
     ranks = [process for process in processes if process.kind == "rank"]
     python = [process for process in processes if process.threads and process.kind in ("rank", "child")]
     return next(iter([*(each for each in ranks if each.threads), *python, *ranks, *processes]), StackProcess())
+
+
+def _with_awaited_thread(process: StackProcess) -> StackProcess:
+    """Returns the process with the thread first for which its main thread waits, as if this were the main thread.
+
+    A program can train in a thread. The kernel's state of this thread is unknown.
+    """
+    at = awaited_thread([thread.frames for thread in process.threads])
+    if at is None:
+        return process
+    rest = process.threads[:at] + process.threads[at + 1 :]
+    return replace(process, threads=(process.threads[at], *rest), wchan="", syscall=None)
 
 
 def _works(process: StackProcess) -> bool:
@@ -140,9 +155,7 @@ def _place(main: StackProcess, processes: Sequence[StackProcess], doing: str) ->
                 place = _place_of(worker, f"DataLoader worker {number}")
                 return place if place.frame is not None else Place(place.state, own.frame, place.process, why=place.why)
         return own
-    if waits_for_child(main.frames):
-        return _of_child(own, main, processes)
-    return own
+    return _of_child(own, main, processes) if own.state in ("child", "thread") else own
 
 
 def _loaders(processes: Sequence[StackProcess]) -> list[StackProcess]:
@@ -155,15 +168,19 @@ def _loaders(processes: Sequence[StackProcess]) -> list[StackProcess]:
 
 
 def _of_child(own: Place, main: StackProcess, processes: Sequence[StackProcess]) -> Place:
-    """Returns the place of a rank that waits for a child process: in the child's code, if this is Python."""
+    """Returns the place of a rank that waits for a child process: in the child's code, if this is Python.
+
+    A rank that waits for a future may wait for a thread or for a process of a pool.
+    """
     children = [process for process in processes if process is not main and process.kind in ("child", "worker")]
     for child in children:
         place = _place_of(child, f"child process {child.name}")
         if place.frame is not None:
             return place
-    if not children:
+    if not children or own.state == "thread":
         return own
-    process = f"child process {children[0].name}"
+    child = next((child for child in children if child.name not in _SHELLS), children[0])
+    process = f"child process {child.name}"
     return Place("child", own.frame, process, own.others)
 
 

@@ -17,6 +17,7 @@ from stepset.watch.hangs.waits import World, blocking, mismatched, waited_for
 
 _GROUPS = 20
 """The maximum number of groups of a hang. Groups of ranks that block the others are preferred."""
+_RECEIVES = frozenset({"recv", "recv_object_list"})
 _RUNNING, _SUCCEEDED, _PENDING = "Running", "Succeeded", "Pending"
 
 
@@ -86,6 +87,8 @@ def _mismatch(case: _Case) -> frozenset[int]:
     """Ranks that wait in different collectives."""
     if found := mismatched(case.world):
         return found
+    if all(facts.place.frame and facts.place.frame.call in _RECEIVES for facts in case.running.values()):
+        return frozenset(case.running)  # no rank sends
     late = _blockers(case)
     if late and all(rank in case.running and case.running[rank].doing == "collective" for rank in late):
         return late | frozenset(case.waits)  # for example, a receive without a send, which gloo does not record

@@ -171,6 +171,8 @@ def own_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
     """
     call = ""
     for frame in frames:
+        if frame.function == "_bootstrap" and frame.file.endswith("/multiprocessing/process.py"):
+            return None  # the frames that called this function belong to the parent
         if not in_library(frame.file):
             return replace(frame, call=call)
         call = frame.function if frame.function != "wrapper" else call

@@ -1,0 +1,67 @@
+"""Looks at the ranks of a pod, as `stepset stacks` does, and classifies their hang, as the reader of the logs does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepset.agent.hangs.processes import read_process
+from stepset.agent.hangs.stacks import stacks_document
+from stepset.hang import Hang
+from stepset.run_status import RankStatus
+from stepset.watch.hangs.evidence import read_evidence
+from stepset.watch.hangs.rules import hang_of
+
+_LIMIT = 120.0
+
+
+def pids_of(directory: Path) -> list[int]:
+    """Returns the processes of the ranks of an agent, in the order of the ranks."""
+    lines = (line.split() for line in (directory / "ranks").read_text().split("\n") if line)
+    found = {int(rank): int(pid) for rank, pid in lines}
+    return [found[rank] for rank in sorted(found)]
+
+
+def hang_in(directory: Path, pids: Sequence[int]) -> Hang | None:
+    """Returns the hang of a run, according to the stacks of its ranks. A rank that has exited succeeded.
+
+    Args:
+        directory: the directory of the agent of the only pod.
+        pids: the process of each rank.
+    """
+    document = stacks_document(str(directory), [])
+    assert not document["why"]
+    evidence = {}
+    for each in document["ranks"]:
+        if (found := read_evidence({"at": document["at"], "silent": 310.2, **each})) and found.rank is not None:
+            evidence[found.rank] = found
+    rows = [
+        RankStatus(f"rank {rank}", rank, f"node-{rank}", state="Running" if read_process(pid) else "Succeeded")
+        for rank, pid in enumerate(pids)
+    ]
+    return hang_of(rows, evidence)
+
+
+def settled(found: Callable[[], Any]) -> Any:
+    """Returns a value that two calls of `found` have returned."""
+    before, value = object(), found()
+    end = time.monotonic() + _LIMIT
+    while value != before and time.monotonic() < end:
+        before, value = value, found()
+    return value
+
+
+def places(hang: Hang | None) -> tuple[str, set[tuple[tuple[int, ...], str, str, int | None]]] | None:
+    """Returns the class of a hang, and the ranks, state, process and line of each guilty group."""
+    if hang is None:
+        return None
+    return str(hang.kind), {
+        (each.ranks, each.state, each.process, each.frame.line if each.frame else None) for each in hang.guilty
+    }
+
+
+def lines_of(text: str) -> Iterator[int]:
+    """Yields the numbers of the lines of a program that end with the comment HANGS."""
+    return (number for number, line in enumerate(text.split("\n"), 1) if line.endswith("# HANGS"))
