@@ -107,8 +107,23 @@ def test_ranks_that_disagree_show_different_collectives(start: Start, case: str,
     assert all("mismatched" in stack(main_process(events[rank])) for rank in (0, 1))
 
 
-def test_ranks_of_torchrun_are_sampled(start: Start) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+STATIC = ["--nnodes", "1", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port"]
+ELASTIC = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-conf", "last_call_timeout=1", "--rdzv-endpoint"]
+
+
+@pytest.mark.parametrize("options", [STATIC, ELASTIC], ids=["static", "elastic"])
+def test_ranks_of_torchrun_are_sampled(start: Start, options: list[str]) -> None:
+    address = str(free_port()) if options is STATIC else f"127.0.0.1:{free_port()}"
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *options,
+        address,
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+    ]
     config = {"launcher": torchrun, "program": [sys.executable, "-u"], "command_len": 1}
     events = start("torchrun", PROGRAM, "lock", **config).stalled(0, 1)
     assert "planted" in stack(main_process(events[1]))

@@ -63,6 +63,21 @@ def test_a_run_whose_ranks_are_being_stopped_has_no_hang(state: str) -> None:
     assert status(hangs(), RUNS.with_(ranks=(*ROWS, replace(ROWS[0], rank=2, state=state)))).hang is None
 
 
+def test_lines_do_not_end_a_hang_whose_ranks_print_lines_until_the_agent_reports_progress() -> None:
+    ranks = StalledRanks()
+    feed(ranks, "uid-0", {**WAITS, "prints": True})
+    feed(ranks, "uid-1", SLEEPS)
+    for line in ("[rank 0] still running", "[rank 0~] 40 %"):
+        feed(ranks, "uid-0", line)
+        assert status(ranks).hang is not None
+    assert feed(ranks, "uid-0", {"event": "resumed", "at": 1400.0})
+    assert status(ranks).hang is None
+    feed(ranks, "uid-0", WAITS)
+    assert status(ranks).hang is not None
+    feed(ranks, "uid-0", "[rank 0] step 119")
+    assert status(ranks).hang is None
+
+
 @pytest.mark.parametrize(
     "item",
     [

@@ -13,6 +13,7 @@ from typing import Any
 
 from stepset.agent.config import Config
 from stepset.agent.events import long_event, now, short_event
+from stepset.agent.hangs.training import Training
 from stepset.agent.launch import hook_directory
 from stepset.agent.loop import Out, Streams, read_all, read_pipe
 from stepset.agent.process import fork
@@ -33,11 +34,14 @@ class ProgressOut(Out):
 
     `at` is the time of the last progress, and `longest` the longest pause between two lines since the first step, in
     seconds. `stepped` states whether a rank has reported a step or finished a collective. `reported` is the number of
-    times that the current pause has been reported.
+    times that the current pause has been reported. `training` is set by the watcher. If `only_training` is True, lines
+    are no progress, because ranks print them while the training hangs.
     """
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
+        self.training: Training | None = None
+        self.only_training = False
         self.at = time.monotonic()
         self.longest = 0.0
         self.stepped = False
@@ -45,16 +49,25 @@ class ProgressOut(Out):
 
     def put(self, lines: bytes) -> None:
         if lines:
-            self.progress()
-            if _STARTED in lines:
+            has_started, reports = _STARTED in lines, b'{"stepset"' in lines
+            if self.training:
+                self.training.printed(lines)
+                if has_started:
+                    self.training.reset(time.monotonic())
+                elif reports:
+                    self.training.changed(time.monotonic())
+            if has_started or reports or not self.only_training:
+                self.progress()
+            if has_started:
                 self.stepped, self.longest = False, 0.0  # a new attempt; its start-up does not count as a pause
-            elif not self.stepped and b'{"stepset"' in lines and _STEP.search(lines):
+            elif not self.stepped and reports and _STEP.search(lines):
                 self.stepped = True
         super().put(lines)
 
     def progress(self) -> None:
         """Records that there is progress now."""
         at = time.monotonic()
+        self.only_training = False
         if self.stepped and at - self.at > self.longest:
             self.longest = at - self.at
         self.at = at
@@ -97,10 +110,10 @@ class Watcher:
         self._pipe = -1
         self._answer = b""
         self._kind = ""
-        self._started = time.monotonic()
+        self._started = out.at = time.monotonic()
         self._joins_due = self._next_interval(self._started)
-        self.due = time.monotonic() + self._interval
-        out.at = time.monotonic()
+        self.due = out.at + self._interval
+        self._training = out.training = Training(config.hang_after, out.at)
 
     def act_on_deadlines(self, at: float) -> None:
         """Looks at the ranks if there was no output for a while, and samples them if there was none for too long."""
@@ -108,13 +121,15 @@ class Watcher:
             return
         self.stop()
         if self._out.pending:  # the reader of the output is slow, so the ranks may wait for it
-            self._out.at = at
-        silent = at - self._out.at
+            self._out.at = self._training.at = at
+        if not self._out.only_training and self._training.is_late(at):
+            self._out.only_training, self._out.at = True, self._training.at
+        silent, between = at - self._out.at, self._interval * 0.99
         if silent >= self._limit():
             self._start_child("sample", at)
         elif at >= self._joins_due and self._reports_joins(at):
             self._start_child("joins", at)
-        elif silent >= self._interval * 0.99 and at - self._looked_at >= self._interval * 0.99:
+        elif at - self._looked_at >= (self._training.interval if silent < between else between):
             self._start_child("look", at)
         else:
             self._plan(at)
@@ -200,10 +215,15 @@ class Watcher:
         self._known = found["progress"]
         out = self._out
         out.stepped = out.stepped or bool(self._known and self._known[0])
+        if has_changed:
+            self._training.changed(self._looked_at)
         if self._out.at > self._looked_at:
             return
         if has_changed:
             out.progress()
+        elif out.only_training and self._kind == "sample" and not self._training.is_stuck(found["ranks"]):
+            self._training.reset(self._looked_at)
+            out.only_training, out.at = False, self._looked_at
         elif self._kind == "sample" and found["ranks"]:
             events = b"".join(self._event(each) for each in found["ranks"])
             out.report(events)
@@ -216,6 +236,8 @@ class Watcher:
             "longest": round(out.longest, 1),
             "again": out.reported,
         }
+        if out.only_training:
+            about["prints"] = True
         rank = found.pop("rank")
         return long_event("stalled", {**({} if rank is None else {"rank": rank}), **about, **found})
 

@@ -87,13 +87,22 @@ def _mismatch(case: _Case) -> frozenset[int]:
     """Ranks that wait in different collectives."""
     if found := mismatched(case.world):
         return found
-    if all(facts.place.frame and facts.place.frame.call in _RECEIVES for facts in case.running.values()):
-        return frozenset(case.running)  # no rank sends
+    if _mismatched_stacks(case):
+        return frozenset(case.running)
     late = _blockers(case)
     if late and all(rank in case.running and case.running[rank].doing == "collective" for rank in late):
         return late | frozenset(case.waits)  # for example, a receive without a send, which gloo does not record
     cycle = case.waits and all(case.waits.values()) and not blocking(case.waits)
     return frozenset(case.waits) if cycle and not _elsewhere(case) else frozenset()
+
+
+def _mismatched_stacks(case: _Case) -> bool:
+    """Returns whether the stacks show different collectives that no recorder has seen, or receives only."""
+    frames = [facts.place.frame for facts in case.running.values() if facts.doing == "collective"]
+    calls = {frame.call for frame in frames if frame is not None}
+    if len(frames) < len(case.running) or None in frames:
+        return False
+    return calls <= _RECEIVES or (len(calls) > 1 and not case.waits)
 
 
 def _elsewhere(case: _Case) -> frozenset[int]:

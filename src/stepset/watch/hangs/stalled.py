@@ -32,11 +32,12 @@ class StalledRanks:
     """The evidence of the ranks of one run, by the pod that has reported it.
 
     Every other event of a pod, such as `resumed` or the exit of a rank, and each output of a rank make the evidence of
-    the pod invalid.
+    the pod invalid. If the agent has seen that ranks print lines while they hang, only an event does.
     """
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[int, RankEvidence]] = {}
+        self._printing: set[str] = set()  # the pods whose ranks print lines while they hang
 
     def see(self, pod: str, batch: Batch) -> bool:
         """Processes a chunk of a pod's output. Returns whether the evidence may have changed.
@@ -50,23 +51,30 @@ class StalledRanks:
         before = {key: dict(known) for key, known in self._pods.items()}
         self._cancel_elsewhere(pod, batch)
         if not reported and _has_output(batch):  # the output includes progress reports, whose positions are unknown
-            self._pods.pop(pod, None)
+            self._see_output(pod)
         at = 0
         for position, item in batch.between:
             if _from_ranks(batch, at, position) or (isinstance(item, OpenLine) and _is_rank(item.source)):
-                self._pods.pop(pod, None)
+                self._see_output(pod)
             at = position
             if not isinstance(item, OpenLine):
                 for event in read_events([item] if item["event"] != JOINS else []):
                     self._event(pod, event)
         if _from_ranks(batch, at, len(batch.lines)):
-            self._pods.pop(pod, None)
+            self._see_output(pod)
         return before != self._pods
+
+    def _see_output(self, pod: str) -> None:
+        if pod not in self._printing:
+            self._pods.pop(pod, None)
 
     def _event(self, pod: str, event: Mapping[str, Any]) -> None:
         if event["event"] != _STALLED:
+            self._printing.discard(pod)
             self._pods.pop(pod, None)
         elif (evidence := read_evidence(event[_STALLED])) is not None:
+            if event[_STALLED].get("prints") is True:
+                self._printing.add(pod)
             known = self._pods.setdefault(pod, {})
             key = _LAUNCHER if evidence.rank is None else evidence.rank
             if key in known or len(known) < _RANKS_OF_POD:
@@ -102,11 +110,13 @@ class StalledRanks:
 
     def drop(self, pod: str) -> None:
         """Drops the evidence of a pod."""
+        self._printing.discard(pod)
         self._pods.pop(pod, None)
 
     def clear(self) -> None:
         """Drops all evidence, because a new attempt begins."""
         self._pods.clear()
+        self._printing.clear()
 
     def __bool__(self) -> bool:
         return bool(self._pods)
