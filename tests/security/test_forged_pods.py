@@ -78,7 +78,7 @@ def test_a_forged_pod_changes_neither_state_nor_ranks_nor_attempt_and_its_log_is
     for objects, uid in forged(name, how):
         assert status(objects) == before
         assert not objects.owns(uid)
-        assert uid not in [pod.uid for pod in (*objects.every_pod(), *objects.terminating())]
+        assert uid not in [pod.uid for pod in (*objects.history.every_pod(), *objects.history.terminating())]
 
 
 @pytest.mark.parametrize("how", ["no owner", "unknown job", "not controlled"])
@@ -170,6 +170,20 @@ def test_deleted_pods_that_claimed_the_place_of_another_are_no_restarts(name: st
         for verb in ("ADDED", "DELETED"):
             objects.see(Change(verb, other))
     assert status(objects) == before
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_pod_that_claimed_the_place_of_a_running_pod_is_ignored_although_that_pod_fails_later(read: bool) -> None:
+    """Whether and when the state is computed does not matter."""
+    objects, changes = running("jobset_succeeds")
+    pod = dict(next(change.object for change in reversed(changes) if change.object["kind"] == "Pod"))
+    before = [each.uid for each in objects.pods]
+    objects.see(Change("ADDED", succeeded(pod, "forged")))
+    if read:
+        status(objects)
+    objects.see(Change("MODIFIED", {**pod, "status": {"phase": "Failed"}}))
+    assert not objects.owns("forged")
+    assert [each.uid for each in objects.pods] == before
 
 
 def test_the_result_of_a_run_is_not_that_of_a_pod_which_claims_the_place_of_another() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.ownership import DeferredChanges
 from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.run.owners import DeferredChanges
 from stepset.watch.cluster.status import status_of
 from tests.watch.cluster.streams import Object, seen, stream
 
@@ -162,4 +162,4 @@ def test_pods_that_claimed_an_index_and_were_deleted_are_forgotten() -> None:
     for change in claimed_and_deleted(500):
         objects.see(change)
         assert [pod.uid for pod in objects.pods] in ([], ["own-0"])
-    assert objects.known == {"own-0"}
+    assert objects.history.known == {"own-0"}

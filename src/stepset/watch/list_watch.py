@@ -74,9 +74,9 @@ class ListWatch:
         """The last observed states of the objects."""
         return list(self._known.values())
 
-    def version(self, uid: str) -> str:
-        """Returns the last reported resource version of an object, or "" if the object does not exist."""
-        return _version(self._known.get(uid, {}))
+    def get(self, uid: str) -> Object | None:
+        """Returns the last observed state of an object, or None if the object does not exist."""
+        return self._known.get(uid)
 
     def next_request(self) -> ListWatchRequest:
         """Returns the next request, and discards the incomplete line of the previous response."""
@@ -115,7 +115,7 @@ class ListWatch:
         changes = [Change("DELETED", old, observed=False) for uid, old in before.items() if uid not in found]
         changes += [Change("ADDED", each) for uid, each in found.items() if uid not in before]
         kept = [(each, before[uid]) for uid, each in found.items() if uid in before]
-        return changes + [Change("MODIFIED", each) for each, old in kept if _version(each) != _version(old)]
+        return changes + [Change("MODIFIED", each) for each, old in kept if version_of(each) != version_of(old)]
 
     def larger_pages(self, factor: int) -> None:
         """Multiplies the number of objects in later pages by `factor`. Does nothing after a call of `smaller_pages`."""
@@ -185,7 +185,7 @@ class ListWatch:
             return None
         self._retries.succeeded()
         self._answered = True
-        self._version = _version(each) or self._version
+        self._version = version_of(each) or self._version
         if verb not in ("ADDED", "MODIFIED", "DELETED") or not _uid(each) or not self._wanted(each):
             return None
         if verb == "DELETED":
@@ -199,5 +199,6 @@ def _uid(each: Object) -> str:
     return text(part(each, "metadata"), "uid")
 
 
-def _version(each: Object) -> str:
-    return text(part(each, "metadata"), "resourceVersion")
+def version_of(each: Object | None) -> str:
+    """Returns the resource version of an object, or "" if there is no object."""
+    return text(part(each or {}, "metadata"), "resourceVersion")

@@ -21,7 +21,7 @@ def at_its_worst(after: bool = True) -> tuple[RunObjects, float]:
     objects = RunObjects("run")
     for change in stream("node_lost"):
         objects.see(change if after else _without_release(change))
-        due = [pod.due for pod in objects.terminating() if pod.silent and pod.due is not None]
+        due = [pod.due for pod in objects.history.terminating() if pod.silent and pod.due is not None]
         if due:
             return objects, due[0]
     raise AssertionError("no pod is being deleted")
@@ -99,7 +99,7 @@ def test_a_pod_within_its_grace_period_is_not_lost() -> None:
     objects = RunObjects("run")
     for change in stream("jobset_is_deleted_in_the_foreground"):
         objects.see(change)
-        for pod in objects.terminating():
+        for pod in objects.history.terminating():
             assert pod.due is not None
             assert lost_pods(objects, pod.due) == []
 

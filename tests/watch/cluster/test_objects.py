@@ -56,6 +56,15 @@ class TestObjectsOfARun:
         objects.see(Change("ADDED", workload()))
         assert len(now(objects).ranks) == 4
 
+    def test_events_about_a_workload_of_kueue_may_arrive_before_it(self) -> None:
+        changes = stream("queued_and_let_in")
+        (queued, *_) = [change for change in changes if change.object["kind"] == "Workload"]
+        others = [change for change in changes if change.object["kind"] not in ("Workload", "Event")]
+        about = {"kind": "Workload", "name": "w", "uid": queued.object["metadata"]["uid"]}
+        event = {"kind": "Event", "metadata": {"uid": "e"}, "involvedObject": about, "reason": "Pending"}
+        objects = seen([*others, Change("ADDED", event), queued])
+        assert [each.uid for each in objects.events.of(["Pending"])] == ["e"]
+
     def test_pods_of_other_runs_are_ignored(self) -> None:
         objects = seen(stream("jobset_succeeds"))
         stray = [c.object for c in stream("jobset_fails") if c.object["kind"] == "Pod"]
@@ -127,7 +136,7 @@ class TestDeletedPods:
         self.delete(objects, zero)
         for pod in (zero, one):
             self.delete(objects, pod, conditions=[{"type": "Ready", "status": "False"}])
-        at = {pod.index: pod.deletion_requested for pod in objects.earlier(0)}
+        at = {pod.index: pod.deletion_requested for pod in objects.history.earlier.of(0)}
         assert at[0] is not None and at[1] is not None and 0 < at[0] - at[1] < 0.1
 
     def test_that_had_ended_before_keep_their_end(self) -> None:
@@ -136,7 +145,7 @@ class TestDeletedPods:
         objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"restarts": 1}}))
         (*_, last) = [dict(c.object) for c in stream("jobset_fails") if c.object["metadata"]["name"] == failed.name]
         self.delete(objects, last)
-        (kept,) = [pod for pod in objects.earlier(0) if pod.uid == failed.uid]
+        (kept,) = [pod for pod in objects.history.earlier.of(0) if pod.uid == failed.uid]
         assert (kept.end, kept.deletion_requested) == (failed.end, None)
         assert kept.due is not None, "the pod's other changes are kept"
 
@@ -146,7 +155,7 @@ class TestDeletedPods:
         self.delete(objects, one)
         resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": self.SECOND}
         objects.see(Change("MODIFIED", {**workload("jobset_fails"), "status": {"conditions": [resumed]}}))
-        assert (objects.pods, objects.predecessors()) == ([], [])
+        assert (objects.pods, objects.history.predecessors()) == ([], [])
 
 
 class TestDeletedWorkload:
@@ -262,9 +271,9 @@ class TestAttempts:
                 changed = with_metadata(dict(pod), labels=labels, annotations={}, uid=uid, name=uid)
                 objects.see(Change("ADDED", changed))
         assert len(objects.pods) == 40
-        kept = [objects.earlier(attempt) for attempt in range(200)]
+        kept = [objects.history.earlier.of(attempt) for attempt in range(200)]
         assert sum(map(len, kept)) <= 9 * 16
-        assert len(objects.known) <= 40 + 9 * 16
+        assert len(objects.history.known) <= 40 + 9 * 16
         assert now(objects).attempt == 199
         assert 0 < len(now(objects).notes) <= 9
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.watch.cluster.ownership import owned
+from stepset.watch.cluster.ownership import owner_of
 from stepset.watch.cluster.planned import is_planned
 from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.workload import read_workload
@@ -22,31 +22,26 @@ JSON = st.recursive(
 )
 
 
-def an_object(uid: str, *owners: str, about: str = "") -> dict[str, Any]:
-    metadata = {"uid": uid, "ownerReferences": [{"uid": owner, "controller": True} for owner in owners]}
-    return {"metadata": metadata, **({"involvedObject": {"uid": about}} if about else {})}
+def an_object(kind: str, *owners: object) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"ownerReferences": list(owners)}}
 
 
-def uids(objects: list[Any]) -> list[str]:
-    return [each["metadata"]["uid"] for each in objects]
+def test_the_owner_of_an_object_is_its_controller() -> None:
+    assert owner_of(an_object("Pod", {"uid": "other"}, {"uid": "job", "controller": True})) == "job"
 
 
-def test_objects_belong_to_a_workload_directly_or_through_others() -> None:
-    pod, job, workload = an_object("pod", "job"), an_object("job", "workload"), an_object("workload")
-    event, other = an_object("event", about="pod"), an_object("other pod", "other job")
-    found = uids(owned([event, pod, other, job, workload], "workload"))
-    assert found == ["workload", "job", "pod", "event"]
+def test_the_owner_of_an_event_is_the_object_that_it_is_about() -> None:
+    assert owner_of({"kind": "Event", "metadata": {}, "involvedObject": {"uid": "pod"}}) == "pod"
 
 
-def test_an_owner_that_does_not_control_the_object_does_not_count() -> None:
-    pod = an_object("pod", "workload")
+def test_an_owner_that_does_not_control_the_object_does_not_count_except_for_workloads_of_kueue() -> None:
     for owner in ({"uid": "workload"}, {"uid": "workload", "controller": "true"}):
-        pod["metadata"]["ownerReferences"] = [owner]
-        assert owned([pod], "workload") == []
+        assert owner_of(an_object("Pod", owner)) == ""
+        assert owner_of(an_object("Workload", owner)) == "workload"
 
 
-def test_objects_without_uids_belong_to_none() -> None:
-    assert owned([{}, {"metadata": {"uid": ""}}, an_object("", "")], "workload") == []
+def test_an_object_with_several_controllers_has_no_owner() -> None:
+    assert owner_of(an_object("Pod", *({"uid": uid, "controller": True} for uid in ("one", "two")))) == ""
 
 
 @given(st.sampled_from(["run", "{", "{0}", "{index.x}", "%s"]), st.sampled_from(["StatefulSet", "Job"]))
@@ -61,6 +56,8 @@ def test_the_name_of_a_planned_pod_contains_the_name_of_its_workload_unchanged(n
         assert is_planned(workload, read_pod({"metadata": {"name": pod, "labels": index}}, False)) is planned
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["metadata", "involvedObject", "kind"]), JSON)))
-def test_anything_is_read(objects: list[dict[str, Any]]) -> None:
-    assert owned(objects, "workload") is not None
+@given(
+    st.dictionaries(st.sampled_from(["metadata", "involvedObject"]), JSON), st.sampled_from(["Event", "Workload", 1])
+)
+def test_anything_is_read(data: dict[str, Any], kind: object) -> None:
+    assert isinstance(owner_of({**data, "kind": kind}), str)

@@ -177,6 +177,19 @@ class TestUnknownObjects:
         router.see(changes[:3])
         assert router.see([event]) == {"train"}
 
+    def test_events_about_pods_that_no_longer_exist_are_found_by_the_name_of_their_run(self) -> None:
+        changes = renamed("jobset_fails", "train")
+        gone = {"kind": "Pod", "name": "train-node-0-1-abcde", "uid": "of an earlier attempt"}
+        other = {"kind": "Pod", "name": "trainer-0", "uid": "of another run"}
+        router = Router()
+        router.see([*changes, _event(1, gone), _event(2, other)])
+        objects = router.objects("train")
+        assert objects is not None
+        assert [event.name for event in objects.events_of_former()] == []
+        later = [_event(number, about, at="2030-01-01T00:00:00Z") for number, about in enumerate((gone, other))]
+        router.see(later)
+        assert [event.name for event in objects.events_of_former()] == ["train-node-0-1-abcde"]
+
     def test_objects_without_a_runs_name_are_ignored(self) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "u"}}
         router = Router()
@@ -184,14 +197,51 @@ class TestUnknownObjects:
         assert router.runs == []
 
 
+class TestPodSeen:
+    """The function that receives the changes of the pods of runs."""
+
+    def reported(self, changes: Sequence[Change]) -> list[tuple[str, Change]]:
+        found = list[tuple[str, Change]]()
+        Router(lambda run, change: found.append((run.name, change))).see(changes)
+        return found
+
+    def test_is_called_with_the_last_state_of_a_pod_when_the_owner_of_the_pod_becomes_known(self) -> None:
+        pods, others = _pods("jobset_succeeds")
+        last = {change.object["metadata"]["uid"]: change for change in pods}
+        assert self.reported(pods) == []
+        found = self.reported([*pods, *others])
+        assert {run for run, _ in found} == {"train"}
+        assert {change.object["metadata"]["uid"]: change for _, change in found} == last
+        assert len(found) == len(last)
+
+    def test_is_called_until_the_deletion_of_a_pod_that_its_controller_has_released(self) -> None:
+        pods, others = _pods("jobset_succeeds")
+        released = {**pods[0].object["metadata"], "ownerReferences": []}
+        left = [Change(verb, {**pods[0].object, "metadata": released}) for verb in ("MODIFIED", "DELETED")]
+        found = self.reported([*others, pods[0], *left])
+        assert [change.verb for _, change in found] == ["ADDED", "MODIFIED", "DELETED"]
+
+    def test_is_not_called_for_a_pod_that_claims_to_be_part_of_a_run(self) -> None:
+        pods, others = _pods("jobset_succeeds")
+        owners = [{"kind": "Job", "name": "train-node-0", "uid": "unknown", "controller": True}]
+        forged = {**pods[0].object["metadata"], "uid": "forged", "ownerReferences": owners}
+        assert self.reported([*others, Change("ADDED", {**pods[0].object, "metadata": forged})]) == []
+
+
+def _pods(scenario: str) -> tuple[list[Change], list[Change]]:
+    """The changes of the pods of a run, and its other changes."""
+    changes = renamed(scenario, "train")
+    pods = [change for change in changes if change.object["kind"] == "Pod"]
+    return pods, [change for change in changes if change.object["kind"] != "Pod"]
+
+
 def _with_uid(change: Change, uid: str) -> Change:
     each = {**change.object, "metadata": {**change.object["metadata"], "uid": uid}}
     return Change(change.verb, each)
 
 
-def _event(number: int, about: Object | None = None) -> Change:
+def _event(number: int, about: Object | None = None, at: str = "2026-01-01T00:00:00Z") -> Change:
     involved = about or {"kind": "Pod", "name": f"web-{number}", "uid": f"web-{number}"}
-    at = "2026-01-01T00:00:00Z"
     event = {
         "apiVersion": "v1",
         "kind": "Event",

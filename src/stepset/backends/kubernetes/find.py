@@ -175,14 +175,21 @@ async def read_run(
 
 async def read_objects(namespaced: NamespacedClient, workload: Manifest) -> RunObjects:
     """Returns the objects of a run. If the run no longer exists, returns only `workload`, marked as deleted."""
-    about, namespaced = workload["metadata"], namespaced.of_kind(resource_of(workload))
-    objects = RunObjects(str(about["name"]), str(about["uid"]))
-    for changes in await gather(*(listed(namespaced, each) for each in of_run(namespaced.namespace, workload))):
-        for change in changes:
-            _see(objects, change)
+    objects, _ = await _read_collections(namespaced, workload, of_run(namespaced.namespace, workload))
     if objects.workload is None:
         objects.see(Change("DELETED", workload, observed=False))
     return objects
+
+
+async def _read_collections(
+    namespaced: NamespacedClient, workload: Manifest, collections: Iterable[Collection]
+) -> tuple[RunObjects, list[Change]]:
+    namespaced, about = namespaced.of_kind(resource_of(workload)), workload["metadata"]
+    objects = RunObjects(str(about["name"]), str(about["uid"]))
+    changes = [each for found in await gather(*(listed(namespaced, each) for each in collections)) for each in found]
+    for change in changes:
+        _see(objects, change)
+    return objects, changes
 
 
 async def _read_cause_of_restart(namespaced: NamespacedClient, objects: RunObjects) -> None:
@@ -216,13 +223,9 @@ async def pods_with_logs(
 
     Raises InfrastructureError if the account cannot read the pods.
     """
-    about, known = workload["metadata"], read_workload(workload)
-    namespaced = namespaced.of_kind(resource_of(workload))
-    objects = RunObjects(str(about["name"]), str(about["uid"]))
-    collections = of_kind(namespaced.namespace, resource_of(workload), str(about["name"]))
-    changes = [each for found in await gather(*(listed(namespaced, each) for each in collections)) for each in found]
-    for change in changes:
-        _see(objects, change)
+    known, name = read_workload(workload), str(workload["metadata"]["name"])
+    collections = of_kind(namespaced.namespace, resource_of(workload), name)
+    objects, changes = await _read_collections(namespaced, workload, collections)
     found = [each.object for each in changes if each.object["kind"] == "Pod" and objects.owns(uid_of(each.object))]
     ranks = known.ranks if known else {}
     pods = [pod for pod in map(log_pod, found) if pod.started and may_hold(pod, sources, ranks)]

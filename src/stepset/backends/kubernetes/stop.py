@@ -157,7 +157,7 @@ def _remains(pod: Fields, run: str) -> bool:
 
 async def kill_pods(namespaced: NamespacedClient, objects: RunObjects) -> None:
     """Kills a run's pods without a grace period. `objects` are the last known objects of the run."""
-    for pod in {pod.uid: pod for pod in (*objects.every_pod(), *objects.terminating())}.values():
+    for pod in {pod.uid: pod for pod in (*objects.history.every_pod(), *objects.history.terminating())}.values():
         if not pod.deleted:
             await kill_pod(namespaced, pod.name, pod.uid)
 

@@ -68,13 +68,13 @@ def failure_of(
     restarts = objects.attempt
     failure = (
         diagnose([*_of_the_run(workload, objects, at), *seen], restarts=restarts)
-        or _of_pods(objects.every_pod(), objects, reports, restarts, present=True)
-        or _of_pods(objects.earlier(restarts - 1), objects, reports, restarts, present=False)
+        or _of_pods(objects.history.every_pod(), objects, reports, restarts, present=True)
+        or _of_pods(objects.history.earlier.of(restarts - 1), objects, reports, restarts, present=False)
         or _from_messages(objects, workload, restarts)
     )
     until = at if at is not None else objects.events.latest
-    earlier = [pod for attempt in objects.earlier_attempts for pod in objects.earlier(attempt)]
-    pods = (*earlier, *objects.predecessors(), *objects.every_pod())
+    earlier = [pod for attempt in objects.history.earlier.attempts() for pod in objects.history.earlier.of(attempt)]
+    pods = (*earlier, *objects.history.predecessors(), *objects.history.every_pod())
     started = {pod.uid: pod.started for pod in pods if pod.started is not None}
     lines = objects.events.relevant_lines(
         until - _EVENTS_BEFORE, until + _EVENTS_AFTER, last_created(objects.pods), started
@@ -90,9 +90,9 @@ def cancelled(objects: RunObjects, workload: Workload) -> Failure:
 
 def _time_to_end(objects: RunObjects) -> str:
     """Returns a clause that states how long the pods of a deleted run had to end. Returns "" if this is not known."""
-    if objects.deletions.killed:
+    if objects.history.deletions.killed:
         return "; its pods were killed"
-    return f"; its pods had {objects.deletions.period:g} s to end" if objects.deletions.period else ""
+    return f"; its pods had {objects.history.deletions.period:g} s to end" if objects.history.deletions.period else ""
 
 
 def lost(objects: RunObjects, workload: Workload | None) -> Failure:
@@ -163,8 +163,8 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     The causes are failures of earlier attempts, failures of individual pods, and evictions by Kueue.
     """
     causes = {}
-    for attempt in objects.earlier_attempts:
-        failure = _of_pods(objects.earlier(attempt), objects, reports, attempt, present=False)
+    for attempt in objects.history.earlier.attempts():
+        failure = _of_pods(objects.history.earlier.of(attempt), objects, reports, attempt, present=False)
         if failure is not None:
             causes[attempt + 1] = failure.message
     if objects.attempt and objects.attempt not in causes and (cause := _from_events(objects, reports)):
@@ -172,7 +172,7 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     notes = [restart_sentence(attempt, cause) for attempt, cause in causes.items()]
     evictions = (each.evicted_before for each in objects.kueue_workloads if each.admitted)
     notes += [restart_sentence(0, f"Kueue had evicted the run: {why}") for why in evictions if why]
-    restarted = objects.predecessors()
+    restarted = objects.history.predecessors()
     restarted += [_before_restart(pod) for pod in objects.pods if pod.before is not None and not pod.end]
     failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in restarted[-_RESTARTS_SHOWN:]]
     return notes + [restart_sentence(0, failure.message) for failure in failures if failure is not None]

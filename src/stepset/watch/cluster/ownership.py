@@ -8,12 +8,10 @@ status of the pod's controller must agree (docs/design/following.md, Forged obje
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepset.targets.metadata import RUN
 from stepset.unstructured import Fields, part, rows, text
-from stepset.watch.cluster.change import Change
 
 
 class UnreadableObjectError(ValueError):
@@ -42,6 +40,20 @@ def controller_of(data: Fields) -> Owner:
     return Owner(text(found[0], "kind"), text(found[0], "name"), text(found[0], "uid"))
 
 
+def owner_of(data: Fields) -> str:
+    """Returns the uid of the object that decides to which run an object belongs, or "" if there is no such object.
+
+    An event belongs to the run of the object that the event is about. A Workload of Kueue may have an owner that is not
+    its controller.
+    """
+    if text(data, "kind") == "Event":
+        return text(part(data, "involvedObject") or part(data, "regarding"), "uid")
+    found = controller_of(data).uid
+    if not found and text(data, "kind") == "Workload":
+        found = next((text(row, "uid") for row in rows(part(data, "metadata"), "ownerReferences")), "")
+    return found
+
+
 def is_run(data: Fields) -> bool:
     """Returns whether an object is the workload of a run. Such an object has the run's label and no controller."""
     meta = part(data, "metadata")
@@ -65,87 +77,3 @@ def uid_of(data: Fields) -> str:
 def name_of(data: Fields) -> str:
     """Returns the kind and the name of an object for a message."""
     return f"{text(data, 'kind')} {text(part(data, 'metadata'), 'name')}"
-
-
-def owned(objects: Iterable[Fields], uid: str) -> list[Fields]:
-    """Returns the workload, the objects that it controls directly or indirectly, and their events.
-
-    Owners come first.
-    """
-    below: dict[str, list[Fields]] = {}
-    itself = list[Fields]()
-    for each in objects:
-        if uid and uid_of(each) == uid:
-            itself.append(each)
-        elif above := controller_of(each).uid or text(part(each, "involvedObject"), "uid"):
-            below.setdefault(above, []).append(each)
-    found = [*itself, *below.pop(uid, ())]
-    for each in found:  # the loop appends to `found`
-        found += below.pop(uid_of(each), ())
-    return found
-
-
-_MAX_DELETED = 10_000
-"""The maximum number of deleted objects of one run whose changes are kept."""
-
-
-class DeferredChanges:
-    """Changes that cannot be assigned yet. Watches are not synchronized, so a pod can be reported before its Job.
-
-    For each object, the last state is kept. If the object was deleted, the deletion is also kept. These changes are
-    stored under the uid of the unknown owner. The number of existing objects is not limited, because the watch keeps
-    all existing objects in memory in any case. If there were a limit, a user who creates many objects could displace
-    the objects of a run. The number of deleted objects is limited to `most_deleted`. The objects that were deleted last
-    are kept.
-    """
-
-    def __init__(self, most_deleted: int = _MAX_DELETED) -> None:
-        self._most_deleted = most_deleted
-        self._owner: dict[str, str] = {}
-        self._of: dict[str, dict[str, list[Change]]] = {}
-        self._deleted: dict[str, None] = {}  # uids, the oldest deletion first
-
-    def __len__(self) -> int:
-        return len(self._owner)
-
-    def keep(self, owner: str, uid: str, change: Change) -> None:
-        """Keeps a change of the object `uid` until `take(owner)` is called.
-
-        Does nothing if one of the uids is empty.
-        """
-        if not owner or not uid:
-            return
-        if change.verb == "DELETED":
-            if self._owner.get(uid) == owner:
-                self._of[owner][uid] = [*self._of[owner][uid][:1], change]
-                self._deleted[uid] = None
-                if len(self._deleted) > self._most_deleted:
-                    self.drop(next(iter(self._deleted)))
-            else:
-                self.drop(uid)
-            return
-        self.drop(uid)
-        self._owner[uid] = owner
-        self._of.setdefault(owner, {})[uid] = [change]
-
-    def drop(self, uid: str) -> None:
-        """Forgets an object."""
-        owner = self._owner.pop(uid, None)
-        if owner is not None:
-            self._deleted.pop(uid, None)
-            waiting = self._of[owner]
-            del waiting[uid]
-            if not waiting:
-                del self._of[owner]
-
-    def changes(self) -> list[Change]:
-        """Returns the last change of each object that has not been deleted."""
-        return [changes[0] for waiting in self._of.values() for changes in waiting.values() if len(changes) == 1]
-
-    def take(self, owner: str) -> list[Change]:
-        """Returns the changes that wait for this owner, and forgets them."""
-        waiting = self._of.pop(owner, {})
-        for uid in waiting:
-            del self._owner[uid]
-            self._deleted.pop(uid, None)
-        return [change for changes in waiting.values() for change in changes]

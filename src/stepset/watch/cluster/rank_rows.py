@@ -32,7 +32,7 @@ def rows_of(
     rows: list[RankStatus] = []
     for pod in pods:
         report = reports.of(pod.uid)
-        restarts = objects.attempt + objects.replaced(pod) + pod.restarts
+        restarts = objects.attempt + objects.history.replaced(pod) + pod.restarts
         state = _state(pod, pod.name in stopped)
         ranks = _ranks(pod, report, placement)
         for rank in ranks:

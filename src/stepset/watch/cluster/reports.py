@@ -161,7 +161,7 @@ class Reports:
         """
         if len(self._pods) < self._prune_above:
             return
-        kept = objects.known
+        kept = objects.history.known
         for pod in [pod for pod in self._pods if pod not in kept]:
             del self._pods[pod]
             self.stalled.drop(pod)

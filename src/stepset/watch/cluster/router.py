@@ -1,39 +1,38 @@
 """Assigns the changes of a whole namespace to runs.
 
-The cost depends on the number of changes. It does not depend on the number of runs. Watches of different kinds are not
-synchronized. Therefore a change may arrive before the object that identifies its run. The router keeps such a change
-until this object arrives.
+An object belongs to the run of its owner. Only the top-level workload of a run is identified by its name, and so are
+events about objects that no watch reports. The cost depends on the number of changes. It does not depend on the number
+of runs. Watches of different kinds are not synchronized. Therefore a change may arrive before the owner of the object.
+The router keeps such a change until the owner arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stepset.targets.metadata import RUN
-from stepset.unstructured import Fields, part, rows, text
+from stepset.unstructured import Fields, part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import FOLLOWED_KINDS, RunObjects
-from stepset.watch.cluster.ownership import run_of
-
-_Key = tuple[str, str]
+from stepset.watch.cluster.ownership import controller_of, owner_of, run_of, uid_of
+from stepset.watch.cluster.run.owners import Owners
+from stepset.watch.cluster.run.workloads import CREATORS
 
 
 class Router:
     """The runs of a namespace.
 
-    The router knows a run from the creation of the run's first object until the deletion of its last object. After a
-    call of `keep`, the router knows the run until `forget` is called.
+    The router knows a run from the creation of the run's workload until the deletion of its last object. After a call
+    of `keep`, the router knows the run until `forget` is called.
+
+    Args:
+        pod_seen: a function that is called after each change of a pod of a run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pod_seen: Callable[[RunObjects, Change], None] = lambda run, change: None) -> None:
         self._runs: dict[str, RunObjects] = {}
         self._kept: set[str] = set()
-        self._run_by_uid: dict[str, str] = {}
-        self._existing: dict[str, set[str]] = {}
-        # The changes of unknown runs. The key is the name of the run, or the uid of the owner of the changed object. A
-        # change is kept while its object exists. If the number of changes were limited, a user who creates many objects
-        # could displace the changes of a run.
-        self._unclaimed: dict[_Key, dict[str, Change]] = {}
+        self._owners = Owners(pod_seen)
 
     def keep(self, run: str, uid: str) -> bool:
         """Keeps a run until `forget` is called, even if all its objects are deleted.
@@ -47,17 +46,14 @@ class Router:
         """
         self._kept.add(run)
         found = self._runs.get(run)
-        if found is None or found.uid not in ("", uid):
-            self._runs[run] = found = RunObjects(run, uid)
-            self._claim(("run", run))
-        found.uid = uid
+        if found is None or found.uid != uid:
+            found = self._start(run, uid)
         return found.workload is not None
 
     def forget(self, run: str) -> None:
         """Reverts `keep`. The run is dropped if none of its objects exists."""
         self._kept.discard(run)
-        if not self._existing.get(run):
-            self._runs.pop(run, None)
+        self._drop_if_deleted(run)
 
     @property
     def runs(self) -> list[str]:
@@ -67,109 +63,68 @@ class Router:
     def objects(self, run: str) -> RunObjects | None:
         return self._runs.get(run)
 
+    def knows(self, uid: str) -> bool:
+        """Returns whether an object belongs to a known run."""
+        return self._owners.get(uid) is not None
+
+    def existing(self, run: str) -> list[str]:
+        """Returns the uids of the objects of a run that were not deleted."""
+        return list(self._owners.existing(self._runs[run]))
+
     def see(self, changes: Iterable[Change]) -> set[str]:
         """Processes changes. Returns the names of the runs that changed. Some of these runs may no longer be known."""
-        return {run for change in changes for run in self._see(change)}
+        return {run.name for change in changes if (run := self._run_of(change)) is not None and self._see(run, change)}
 
-    def _see(self, change: Change) -> set[str]:
+    def _see(self, run: RunObjects, change: Change) -> bool:
+        try:
+            return run.see(change)
+        finally:
+            if change.verb == "DELETED":
+                self._drop_if_deleted(run.name)
+
+    def _run_of(self, change: Change) -> RunObjects | None:
+        """Returns the run of a changed object. If the run is not known yet, defers the change and returns None."""
         data = change.object
-        if text(data, "kind") == "Event":
-            return self._see_event(change)
-        uid, deleted = text(part(data, "metadata"), "uid"), change.verb == "DELETED"
-        run = self._run_by_uid.get(uid) or self._run_of(data)
+        kind = text(data, "kind")
+        if kind == "Event":
+            run = self._owners.get(owner_of(data)) or self._by_name(part(data, "involvedObject"))
+        elif (run := self._owners.get(uid_of(data))) is None:
+            if kind not in ("Pod", "Workload") and controller_of(data).kind not in CREATORS:
+                return self._of_workload(change)
+            run = self._owners.get(owner_of(data))
         if run is None:
-            if all(key := _key_of(data)):
-                self._defer(key, uid, change)
-            return set()
-        if deleted and run not in self._runs:
-            return set()
-        changed = self._apply(run, change)
-        if deleted:
-            self._forget_object(run, uid)
-        elif uid not in self._run_by_uid:
-            self._run_by_uid[uid] = run
-            self._existing.setdefault(run, set()).add(uid)
-            changed |= self._claim(("uid", uid))
-        return changed
+            self._owners.defer(change, keeps_deleted=run_of(data) in self._runs)
+        return run
 
-    def _run_of(self, data: Fields) -> str | None:
-        """Returns the name of the run that an object belongs to, or None if it is unknown."""
-        if text(data, "kind") == "Workload":
-            owners = [text(row, "uid") for row in rows(part(data, "metadata"), "ownerReferences")]
-            return next((self._run_by_uid[uid] for uid in owners if uid in self._run_by_uid), None)
-        run = run_of(data)
-        # An object without the label `RUN` may belong to a JobSet of another tool.
-        ours = run in self._runs or RUN in part(data, "metadata", "labels")
-        return run if run and ours else None
+    def _of_workload(self, change: Change) -> RunObjects | None:
+        """Returns the run of a top-level workload that is not known yet. Creates the run if it is new.
 
-    def _apply(self, run: str, change: Change) -> set[str]:
-        """Applies a change to a run. Creates the run if it is new."""
-        claimed: set[str] = set()
-        if run not in self._runs or self._replaces(run, change):
-            self._runs[run] = RunObjects(run)
-            claimed = self._claim(("run", run))
-        return claimed | {run} if self._runs[run].see(change) else claimed
-
-    def _replaces(self, run: str, change: Change) -> bool:
-        """Returns whether a change shows that a new workload has the name of a known run.
-
-        Returns False if the known run is kept (`keep`).
+        If another run of this name is kept (`keep`), returns the kept run.
         """
-        meta = part(change.object, "metadata")
-        controlled = any(row.get("controller") is True for row in rows(meta, "ownerReferences"))
-        if run in self._kept or controlled or text(meta, "name") != run or change.verb == "DELETED":
-            return False
-        return self._runs[run].uid not in ("", text(meta, "uid")) and text(change.object, "kind") != "Pod"
+        meta, name = part(change.object, "metadata"), run_of(change.object)
+        run = self._runs.get(name)
+        if run is not None and (run.uid == uid_of(change.object) or name in self._kept):
+            return run
+        named = RUN in part(meta, "labels") and text(meta, "name") == name
+        return self._start(name, uid_of(change.object)) if named and change.verb != "DELETED" else None
 
-    def _see_event(self, change: Change) -> set[str]:
-        about, uid = part(change.object, "involvedObject"), text(part(change.object, "metadata"), "uid")
-        run = self._run_by_uid.get(text(about, "uid"))
-        if run is None and text(about, "kind") not in FOLLOWED_KINDS:
-            run = self._by_name(text(about, "name"))
-        if run is None:
-            self._defer(("uid", text(about, "uid")), uid, change)
-            return set()
-        if change.verb == "DELETED" and run not in self._runs:
-            return set()
-        return self._apply(run, change)
-
-    def _by_name(self, name: str) -> str | None:
-        """Returns the run whose name is a prefix of an object's name."""
+    def _by_name(self, about: Fields) -> RunObjects | None:
+        """Returns the run whose name is a prefix of an object's name, or None if the object has a watched kind."""
+        name = "" if text(about, "kind") in FOLLOWED_KINDS else text(about, "name")
         while name:
-            if name in self._runs:
-                return name
+            if (run := self._runs.get(name)) is not None:
+                return run
             name = name.rpartition("-")[0]
         return None
 
-    def _defer(self, key: _Key, uid: str, change: Change) -> None:
-        if change.verb == "DELETED":
-            self._remove(key, uid)
-        else:
-            self._unclaimed.setdefault(key, {})[uid] = change
+    def _start(self, name: str, uid: str) -> RunObjects:
+        """Adds a run. Forgets an earlier run of the same name."""
+        if (before := self._runs.get(name)) is not None:
+            self._owners.forget(before)
+        self._runs[name] = run = RunObjects(name, uid, self._owners)
+        return run
 
-    def _remove(self, key: _Key, uid: str) -> None:
-        waiting = self._unclaimed.get(key, {})
-        waiting.pop(uid, None)
-        if not waiting:
-            self._unclaimed.pop(key, None)
-
-    def _claim(self, key: _Key) -> set[str]:
-        """Processes the changes that were deferred for a run or for an object of a run."""
-        return self.see(self._unclaimed.pop(key, {}).values())
-
-    def _forget_object(self, run: str, uid: str) -> None:
-        self._run_by_uid.pop(uid, None)
-        existing = self._existing.get(run, set())
-        existing.discard(uid)
-        if not existing:
-            self._existing.pop(run, None)
-            if run not in self._kept:
-                self._runs.pop(run, None)
-
-
-def _key_of(data: Fields) -> _Key:
-    """Returns the key under which a change of an unknown run is deferred."""
-    if text(data, "kind") == "Workload":
-        owner = next(iter(rows(part(data, "metadata"), "ownerReferences")), {})
-        return "uid", text(owner, "uid")
-    return "run", run_of(data)
+    def _drop_if_deleted(self, name: str) -> None:
+        run = self._runs.get(name)
+        if run is not None and name not in self._kept and not self._owners.existing(run):
+            self._owners.forget(self._runs.pop(name))

@@ -52,7 +52,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         attempt=objects.attempt,
         world_size=workload.world_size,
         created=workload.created,
-        started=objects.started(workload.success),
+        started=objects.history.started.get(workload.success),
         progress=reports.progress,
         notes=(
             *_unreadable(workload),
@@ -254,6 +254,6 @@ def _phase(objects: RunObjects, workload: Workload, pods: Sequence[Pod], trouble
     if len(started) >= workload.needed:
         # Deleted pods are counted as started, because it is not decided yet whether the run finishes or restarts.
         return Phase.RUNNING, reason if reason == NODE_LOST else ""
-    restarting = workload.restarting or objects.attempt > 0 or objects.replacements(workload.success) > 0
+    restarting = workload.restarting or objects.attempt > 0 or objects.history.replacements(workload.success) > 0
     restarting = restarting or any(pod.restarts for pod in world)
     return (Phase.RESTARTING if restarting else Phase.PENDING), reason or STARTING

@@ -96,7 +96,7 @@ def lost_pods(objects: RunObjects, now: float) -> list[LostPod]:
     after = workload.lost_after if workload is not None else None
     return [
         LostPod(pod.name, pod.uid, pod.node, pod.due, after is not None and now >= pod.due + after)
-        for pod in objects.terminating()
+        for pod in objects.history.terminating()
         # If the exit of a pod is known, the node of the pod has reported it. Therefore the node is not lost.
         if pod.due is not None and now > pod.due + OVERDUE and not pod.over
     ]

@@ -27,12 +27,12 @@ from stepset.backends.kubernetes.watch.reflector import Reflector
 from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.targets.metadata import RUN
 from stepset.unstructured import part, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.ownership import name_of, owned, uid_of
+from stepset.watch.cluster.ownership import name_of, uid_of
 from stepset.watch.cluster.router import Router
+from stepset.watch.list_watch import version_of
 
 _log = logging.getLogger(__name__)
 
@@ -52,14 +52,11 @@ class FollowedRun:
     """One run that an informer follows.
 
     Attributes:
-        collections: the keys of the run's collections. The first collection contains the workload.
+        collections: the keys of the run's collections. The first collection contains the workload, the second the pods.
         changed: an event that is set when the run, or the state of one of the run's watches, has changed.
-        pods: a mapping from the uid of a pod to the last change of the pod. Contains the pods with the run's label that
-            have changed since the last call of `take_pods`.
-        foreign: a mapping from the uid of a pod to the last change of the pod. Contains the pods that have the run's
-            label, but have an owner that is not a known object of the run.
-        own: the uids of the existing pods that `take_pods` has returned. Unlike `objects`, this set also contains pods
-            of earlier attempts, because their logs may still be incomplete.
+        pods: a mapping from the uid of a pod of the run to the last change of the pod. Contains the pods that have
+            changed since the last call of `take_pods`.
+        taken: the uids of the existing pods that `take_pods` has returned.
         reconnections: the number of times that the informer has reconnected because the server was silent.
         confirming: the task that reads the workload because a list did not contain the workload. None if no such task
             is running.
@@ -72,9 +69,7 @@ class FollowedRun:
     objects: RunObjects
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     pods: dict[str, Change] = field(default_factory=dict)
-    foreign: dict[str, Change] = field(default_factory=dict)
-    own: set[str] = field(default_factory=set)
-    owners_known: int = 0
+    taken: set[str] = field(default_factory=set)
     reconnections: int = 0
     confirming: asyncio.Task[None] | None = None
     unconfirmed: StepsetError | None = None
@@ -118,21 +113,14 @@ class FollowedRun:
     def take_pods(self) -> list[LogPod]:
         """Returns the pods of the run that have changed since the last call.
 
-        If the owner of a pod is not known yet, this method does not return the pod. A later call returns the pod.
+        Returns no pod that claims the index of another pod. If such a pod was returned before its claim was known, all
+        its changes are returned, because its log is already being read.
         """
         pods, self.pods = self.pods, {}
-        if self.owners_known != self.objects.owners_known:
-            pods, self.foreign, self.owners_known = {**self.foreign, **pods}, {}, self.objects.owners_known
-        own = []
-        for uid, change in pods.items():
-            self.foreign.pop(uid, None)
-            deleted = change.verb == "DELETED"
-            if uid in self.own or self.objects.owns(uid):
-                own.append(_log_pod(change))
-                (self.own.discard if deleted else self.own.add)(uid)
-            elif not deleted:
-                self.foreign[uid] = change
-        return own
+        own = {uid: each for uid, each in pods.items() if uid in self.taken or self.objects.owns(uid)}
+        self.taken |= own.keys()
+        self.taken -= {uid for uid, each in own.items() if each.verb == "DELETED"}
+        return [_log_pod(each) for each in own.values()]
 
     @property
     def _namespaced(self) -> NamespacedClient:
@@ -153,8 +141,7 @@ class Informer:
         self.namespaced, self._collections = namespaced, collections
         self.reflectors: dict[Key, Reflector] = {}
         self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
-        self._router = Router()
-        self._pods: dict[str, dict[str, Change]] = {}
+        self._router = Router(self._see_pod)
         self._unreadable: set[str] = set()
         self._followed: dict[str, list[FollowedRun]] = {}
         self._turn = -1
@@ -216,7 +203,6 @@ class Informer:
 
         From then on, changes of objects with this name are applied to the newly registered run.
         """
-        before, pods = self._router.objects(followed.name), self._pods.get(followed.name, {})
         for each in self._namesakes(followed):
             each.objects.not_found()
             each.changed.set()
@@ -224,15 +210,17 @@ class Informer:
         known = self._router.keep(followed.name, followed.uid)
         self._followed.setdefault(followed.name, []).append(followed)
         followed.objects = self.objects(followed.name)
-        if before is not None and followed.objects is not before:
-            reported = [each for key in followed.collections for each in self.reflectors[key].objects]
-            own = {uid_of(each): each for each in owned(reported, followed.uid)}
-            for belonging in own.values():
-                self._apply(Change("ADDED", belonging))
+        reflectors = [self.reflectors[key] for key in followed.collections]
+        if not known and reflectors[0].get(followed.uid) is not None:
+            # The objects were reported while changes of objects with this name were applied to an earlier run.
+            for each in (each for reflector in reflectors for each in reflector.objects):
+                if not self._router.knows(uid_of(each)):
+                    self._apply(Change("ADDED", each))
             known = followed.objects.workload is not None
-            pods = {uid: pod for uid, pod in pods.items() if uid in own}
-        followed.pods.update(pods)
-        if not known and self.reflectors[followed.collections[0]].listed and not await self._exists(followed):
+        for uid in self._router.existing(followed.name):
+            if (pod := reflectors[1].get(uid)) is not None:
+                followed.pods[uid] = Change("ADDED", pod)
+        if not known and reflectors[0].listed and not await self._exists(followed):
             self._mark_deleted(followed)
 
     def _start(self, collection: Collection) -> None:
@@ -320,7 +308,6 @@ class Informer:
         """Applies one change, and returns the names of the changed runs. Ignores an object that cannot be read."""
         try:
             changed = self._router.see([change])
-            self._see_pod(change)
         except Exception as error:  # noqa: BLE001  # one object must not stop the runs of a namespace
             uid = uid_of(change.object)
             if uid not in self._unreadable:
@@ -330,20 +317,9 @@ class Informer:
             return set()
         return changed
 
-    def _see_pod(self, change: Change) -> None:
-        if change.object.get("kind") != "Pod":
-            return
-        run = text(part(change.object, "metadata", "labels"), RUN)
-        uid = uid_of(change.object)
-        pods = self._pods.setdefault(run, {})
-        if change.verb != "DELETED":
-            pods[uid] = change
-        else:
-            pods.pop(uid, None)
-            if not pods:
-                del self._pods[run]
-        for followed in self._followed.get(run, ()):
-            followed.pods[uid] = change
+    def _see_pod(self, run: RunObjects, change: Change) -> None:
+        for followed in self._followed.get(run.name, ()):
+            followed.pods[uid_of(change.object)] = change
             followed.changed.set()
 
     def _followed_objects(self) -> list[RunObjects]:
@@ -366,7 +342,7 @@ class Informer:
         if not followed.complete:
             return None
         path, reflector = followed.collections[0][0], self.reflectors[followed.collections[0]]
-        return Probe(f"{path}/{followed.name}", followed.uid, lambda: reflector.version(followed.uid))
+        return Probe(f"{path}/{followed.name}", followed.uid, lambda: version_of(reflector.get(followed.uid)))
 
     def _reconnect(self) -> None:
         for reflector in self.reflectors.values():

@@ -78,9 +78,9 @@ class Reflector:
         """The last known state of the objects."""
         return self._list_watch.objects
 
-    def version(self, uid: str) -> str:
-        """Returns the last known resource version of an object; empty if the object does not exist."""
-        return self._list_watch.version(uid)
+    def get(self, uid: str) -> Mapping[str, Any] | None:
+        """Returns the last known state of an object, or None if the object does not exist."""
+        return self._list_watch.get(uid)
 
     def reconnect(self) -> None:
         """Opens the connection again. If the reflector is pausing, this method ends the pause."""

@@ -6,7 +6,7 @@ A place consists of the name of a group and the index of a pod in this group.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import structs
 
@@ -21,6 +21,8 @@ class PodPlaces:
 
     If two pods claim the same place, one of the two pods is surplus and is ignored. Only pods of the same place are
     compared. Therefore the cost of a change does not depend on the number of places.
+
+    The methods with the argument `ignored` do not compare the pods for which this function returns True.
     """
 
     def __init__(self) -> None:
@@ -30,33 +32,42 @@ class PodPlaces:
         self._deleted: dict[Place, str] = {}
         self._replaced: dict[Place, int] = {}
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods or uid in self._surplus
-
     def __iter__(self) -> Iterator[Pod]:
-        """Yields the pods that are not known to be surplus."""
-        return (pod for pod in self._pods.values() if pod.uid not in self._surplus)
+        """Yields the pods that are not surplus."""
+        return iter(self._pods.values())
 
     def get(self, uid: str) -> Pod | None:
-        """Returns a pod, or None if there is no pod with this uid."""
+        """Returns a pod, or None if there is no pod with this uid. Surplus pods are not returned."""
         return self._pods.get(uid)
 
     def is_surplus(self, uid: str) -> bool:
-        """Returns whether a pod is known to claim the place of another pod, in this attempt or an earlier one."""
+        """Returns whether a pod claims the place of another pod, in this attempt or an earlier one."""
         return uid in self._surplus
 
-    def put(self, pod: Pod) -> None:
-        """Adds a pod, or replaces its state."""
-        before = self._pods.get(pod.uid)
-        if before is not None and before.place != pod.place:
+    def put(self, pod: Pod, ignored: Callable[[Pod], bool]) -> Pod | None:
+        """Adds a pod, or replaces its state. Determines which pods of its place are surplus.
+
+        If the pod is new and replaces a pod that no longer exists, forgets and returns the replaced pod.
+        """
+        before, replaced = self._pods.get(pod.uid), None
+        if before is None:
+            replaced = self._take_replaced(pod)
+        elif before.place != pod.place:
             self._take(before)
         self._pods[pod.uid] = pod
-        self._of.setdefault(pod.place, {})[pod.uid] = pod
+        here = self._of.setdefault(pod.place, {})
+        here[pod.uid] = pod
         if pod.deleted:
             self._deleted[pod.place] = pod.uid
+        if len(here) > 1:
+            for surplus in _fold(here.values(), ignored)[2]:
+                self._take(surplus)
+                if not surplus.deleted:
+                    self._surplus.add(surplus.uid)
+        return replaced
 
     def remove(self, uid: str) -> bool:
-        """Forgets a pod. Returns whether the pod was known."""
+        """Forgets a pod. Returns whether the pod was known and was not surplus."""
         self._surplus.discard(uid)
         pod = self._pods.get(uid)
         if pod is not None:
@@ -68,58 +79,28 @@ class PodPlaces:
         for each in (self._pods, self._of, self._deleted, self._replaced):
             each.clear()
 
-    def take_replaced(self, seen: Pod, ignored: Callable[[Pod], bool]) -> Pod | None:
-        """If the new pod `seen` replaces a pod that no longer exists, forgets and returns the replaced pod.
-
-        Returns None if `seen` replaces no such pod.
-
-        Args:
-            seen: the new pod.
-            ignored: the same function as for `newest`.
-        """
-        deleted = self._pods.get(self._deleted.get(seen.place, ""))
-        if deleted is None or _keeps_place(deleted, seen) or deleted.uid in self._surplus:
-            return None
-        self._newest(seen.place, ignored)  # this call finds surplus pods
-        if deleted.uid not in self._pods or deleted.uid in self._surplus:
-            return None
-        self._take(deleted)
-        del self._deleted[seen.place]
-        self._replaced[seen.place] = self._replaced.get(seen.place, 0) + 1
-        return deleted
-
     def newest(self, ignored: Callable[[Pod], bool]) -> tuple[list[Pod], dict[Place, int]]:
         """Returns the newest pod of each place, sorted by place, and the number of earlier pods of each place.
 
-        Args:
-            ignored: a function that returns True for a pod that must not be returned as the newest pod of its place.
-                Ignored pods count as earlier pods.
+        Ignored pods count as earlier pods.
         """
         newest, counts = list[Pod](), dict(self._replaced)
         for place in sorted(self._of):
-            pod, count = self._newest(place, ignored)
+            pod, count, _ = _fold(self._of[place].values(), ignored)
             if count:
                 counts[place] = counts.get(place, 0) + count
             if pod is not None:
                 newest.append(pod)
         return newest, counts
 
-    def _newest(self, place: Place, ignored: Callable[[Pod], bool]) -> tuple[Pod | None, int]:
-        newest, count = None, 0
-        here = self._of.get(place, {}).values()
-        for pod in sorted(here, key=lambda pod: (pod.created, not pod.deleted, pod.uid)):
-            if pod.uid in self._surplus:
-                continue
-            if ignored(pod):
-                count += 1
-            elif newest is None or not _keeps_place(newest, pod):
-                count += newest is not None
-                newest = pod
-            elif pod.deleted:
-                self._take(pod)
-            else:
-                self._surplus.add(pod.uid)
-        return newest, count
+    def _take_replaced(self, seen: Pod) -> Pod | None:
+        deleted = self._pods.get(self._deleted.get(seen.place, ""))
+        if deleted is None or _keeps_place(deleted, seen):
+            return None
+        self._take(deleted)
+        del self._deleted[seen.place]
+        self._replaced[seen.place] = self._replaced.get(seen.place, 0) + 1
+        return deleted
 
     def _take(self, pod: Pod) -> None:
         del self._pods[pod.uid]
@@ -134,9 +115,6 @@ class EarlierPods:
 
     def __init__(self) -> None:
         self._of: dict[int, dict[str, Pod]] = {}
-
-    def __contains__(self, uid: str) -> bool:
-        return self.get(uid) is not None
 
     def get(self, uid: str) -> Pod | None:
         """Returns a pod, or None if there is no pod with this uid."""
@@ -164,6 +142,20 @@ class EarlierPods:
     def uids(self) -> set[str]:
         """Returns the uids of all pods."""
         return {uid for pods in self._of.values() for uid in pods}
+
+
+def _fold(here: Iterable[Pod], ignored: Callable[[Pod], bool]) -> tuple[Pod | None, int, list[Pod]]:
+    """Returns the newest pod of one place, the number of earlier pods, and the surplus pods."""
+    newest, count, surplus = None, 0, list[Pod]()
+    for pod in sorted(here, key=lambda pod: (pod.created, not pod.deleted, pod.uid)):
+        if ignored(pod):
+            count += 1
+        elif newest is None or not _keeps_place(newest, pod):
+            count += newest is not None
+            newest = pod
+        else:
+            surplus.append(pod)
+    return newest, count, surplus
 
 
 def _keeps_place(pod: Pod, other: Pod) -> bool:
