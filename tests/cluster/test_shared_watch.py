@@ -39,7 +39,8 @@ class Watch:
         self.informer = informer
 
     def status(self, name: str, now: float) -> RunStatus | None:
-        return status_of(self.informer.objects(name), Reports(), now) if name in self.informer.runs else None
+        objects = self.informer.router.objects(name)
+        return None if objects is None else status_of(objects, Reports(), now)
 
     def over(self, name: str) -> bool:
         status = self.status(name, time.time())
@@ -49,7 +50,7 @@ class Watch:
         """Waits until a condition holds."""
         end = time.monotonic() + 180
         while not condition():
-            assert time.monotonic() < end, f"waited for {what}; known: {self.informer.runs}"
+            assert time.monotonic() < end, f"waited for {what}; known: {self.informer.router.runs}"
             await asyncio.sleep(0.1)
 
 
@@ -89,14 +90,16 @@ def test_many_runs_are_followed_with_one_set_of_watches(runs: Runs) -> None:
             async with informer.follow(fifth):
                 delete = ("delete", "jobsets", "--all", "-n", runs.namespace, "--wait=false")
                 await asyncio.to_thread(runs.cluster.kubectl, *delete)
-                await watch.until(lambda: set(informer.runs) == {names[0], "run-5"}, "the removal of the deleted runs")
+                await watch.until(
+                    lambda: set(informer.router.runs) == {names[0], "run-5"}, "the removal of the deleted runs"
+                )
                 ended = watch.status("run-5", now)
                 assert ended is not None and ended.phase is Phase.SUCCEEDED
                 never = {**REFERENCE, "metadata": {"name": "never-created", "uid": "a-uid"}}
                 async with informer.follow(never):
                     lost = watch.status("never-created", now)
                     assert lost is not None and lost.phase is Phase.LOST
-            assert informer.runs == [names[0]]
+            assert informer.router.runs == [names[0]]
 
     asyncio.run(follow())
 

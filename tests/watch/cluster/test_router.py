@@ -127,6 +127,24 @@ class TestKeep:
         router.see([*first[:10], *later])
         assert status(router.objects("train")).phase is Phase.LOST
 
+    def test_retains_two_runs_of_one_name_with_their_own_objects(self) -> None:
+        streams = [renamed(name, "train") for name in ("jobset_fails", "jobset_succeeds")]
+        router = Router()
+        for changes in streams:
+            router.keep("train", uid_of(changes, "train"))
+        router.see(mixed([list(each) for each in streams], random.Random(0)))
+        for changes in streams:
+            found = router.objects("train", uid_of(changes, "train"))
+            assert essence(found) == essence(alone(changes, "train"))
+
+    def test_of_a_deleted_run_does_not_affect_a_newer_run_of_its_name(self) -> None:
+        changes = renamed("jobset_succeeds", "train")
+        router = Router()
+        router.see(changes)
+        assert not router.keep("train", "the uid of a deleted workload")
+        assert router.keep("train", uid_of(changes, "train"))
+        assert essence(router.objects("train", uid_of(changes, "train"))) == essence(alone(changes, "train"))
+
     def test_is_required_to_retain_the_older_of_two_runs_of_the_same_name(self) -> None:
         first = renamed("jobset_fails", "train")
         later = [_with_uid(change, "a-later-uid") for change in first if change.object["kind"] == "JobSet"][:1]

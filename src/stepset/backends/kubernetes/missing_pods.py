@@ -13,7 +13,6 @@ from stepset.errors import InfrastructureError
 from stepset.unstructured import part, rows, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.workload import Workload
 
 _PAGE = 500
 _PAGES = 8
@@ -30,8 +29,10 @@ async def events_of_missing_pods(
     """
     lacking: dict[str, list[tuple[RunObjects, Callable[[Manifest], bool]]]] = defaultdict(list)
     for run in runs:
-        if run.workload is not None and _lacks_pods(run, run.workload):
-            lacking[run.workload.namespace].append((run, concerns(run.name)))
+        if (workload := run.workload) is None or workload.suspended or workload.ended or workload.deletion_requested:
+            continue
+        if len(run.pods) < sum(workload.groups.values()):
+            lacking[workload.namespace].append((run, concerns(run.name)))
     if not lacking:
         return []
     namespace = next(iter(lacking)) if len(lacking) == 1 else namespaced.namespace
@@ -44,12 +45,6 @@ async def events_of_missing_pods(
     except InfrastructureError:  # the list of runs does not need the reasons
         pass
     return found
-
-
-def _lacks_pods(run: RunObjects, workload: Workload) -> bool:
-    """Returns whether a run has fewer pods than planned, and is neither suspended, nor over, nor being deleted."""
-    stopped = workload.suspended or bool(workload.ended) or workload.deletion_requested is not None
-    return not stopped and len(run.pods) < sum(workload.groups.values())
 
 
 async def _warnings(namespaced: NamespacedClient, namespace: str) -> AsyncGenerator[Manifest, None]:

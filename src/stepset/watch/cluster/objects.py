@@ -221,5 +221,5 @@ class RunObjects:
         """Returns the events about unobserved Jobs and pods of the run, such as pods of earlier attempts."""
         top = self._workloads.top
         since = top.created if top is not None else 0.0  # an earlier run may have the same name
-        found = map(read_event, self._owners.deferred_events(f"{self.name}-"))
+        found = map(read_event, self._owners.deferred.events(f"{self.name}-"))
         return [each for each in found if each.last >= since]

@@ -8,7 +8,7 @@ The router keeps such a change until the owner arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stepset.targets.metadata import RUN
 from stepset.unstructured import Fields, part, text
@@ -23,15 +23,16 @@ class Router:
     """The runs of a namespace.
 
     The router knows a run from the creation of the run's workload until the deletion of its last object. After a call
-    of `keep`, the router knows the run until `forget` is called.
+    of `keep`, the router knows the run until `forget` is called. Several runs may have the same name. Each of them has
+    its own objects.
 
     Args:
         pod_seen: a function that is called after each change of a pod of a run.
     """
 
     def __init__(self, pod_seen: Callable[[RunObjects, Change], None] = lambda run, change: None) -> None:
-        self._runs: dict[str, RunObjects] = {}
-        self._kept: set[str] = set()
+        self._named: dict[str, list[RunObjects]] = {}
+        self._kept: set[RunObjects] = set()
         self._owners = Owners(pod_seen)
 
     def keep(self, run: str, uid: str) -> bool:
@@ -39,92 +40,97 @@ class Router:
 
         Returns whether the workload of the run was observed. If the return value is False, the caller must read the
         workload once after this call, because a watch does not report objects that were deleted before the watch
-        started. If the workload does not exist, the caller must call `objects(run).not_found()`.
+        started. If the workload does not exist, the caller must call `objects(run, uid).not_found()`.
 
         Args:
             uid: the uid of the run's workload.
         """
-        self._kept.add(run)
-        found = self._runs.get(run)
-        if found is None or found.uid != uid:
-            found = self._start(run, uid)
+        found = self.objects(run, uid) or self._start(run, uid)
+        self._kept.add(found)
         return found.workload is not None
 
     def forget(self, run: str) -> None:
-        """Reverts `keep`. The run is dropped if none of its objects exists."""
-        self._kept.discard(run)
-        self._drop_if_deleted(run)
+        """Reverts all calls of `keep` with this name. Drops the runs of this name that have no objects."""
+        self._kept.difference_update(self._named.get(run, ()))
+        self._drop_deleted(run)
 
     @property
     def runs(self) -> list[str]:
         """The names of all known runs."""
-        return list(self._runs)
+        return list(self._named)
 
-    def objects(self, run: str) -> RunObjects | None:
-        return self._runs.get(run)
+    def objects(self, run: str, uid: str = "") -> RunObjects | None:
+        """Returns the run with this name, or None if it is not known.
 
-    def knows(self, uid: str) -> bool:
-        """Returns whether an object belongs to a known run."""
-        return self._owners.get(uid) is not None
+        `uid` is the uid of the run's workload. By default, the method returns the first kept run of this name. If no
+        run of this name is kept, the method returns the newest run of this name.
+        """
+        named = [each for each in self._named.get(run, ()) if uid in ("", each.uid)]
+        return next((each for each in named if each in self._kept), named[-1] if named else None)
 
-    def existing(self, run: str) -> list[str]:
+    def existing(self, run: RunObjects) -> list[str]:
         """Returns the uids of the objects of a run that were not deleted."""
-        return list(self._owners.existing(self._runs[run]))
+        return list(self._owners.existing(run))
 
     def see(self, changes: Iterable[Change]) -> set[str]:
         """Processes changes. Returns the names of the runs that changed. Some of these runs may no longer be known."""
-        return {run.name for change in changes if (run := self._run_of(change)) is not None and self._see(run, change)}
+        changed = set[str]()
+        for change in changes:
+            for run in self._runs_of(change):
+                if run.see(change):
+                    changed.add(run.name)
+                if change.verb == "DELETED":
+                    self._drop_deleted(run.name)
+        return changed
 
-    def _see(self, run: RunObjects, change: Change) -> bool:
-        try:
-            return run.see(change)
-        finally:
-            if change.verb == "DELETED":
-                self._drop_if_deleted(run.name)
+    def _runs_of(self, change: Change) -> Sequence[RunObjects]:
+        """Returns the runs that a change concerns. If the run of an object is not known yet, defers the change.
 
-    def _run_of(self, change: Change) -> RunObjects | None:
-        """Returns the run of a changed object. If the run is not known yet, defers the change and returns None."""
-        data = change.object
-        kind = text(data, "kind")
-        if kind == "Event":
-            run = self._owners.get(owner_of(data)) or self._by_name(part(data, "involvedObject"))
-        elif (run := self._owners.get(uid_of(data))) is None:
-            if kind not in ("Pod", "Workload") and controller_of(data).kind not in CREATORS:
-                return self._of_workload(change)
-            run = self._owners.get(owner_of(data))
-        if run is None:
-            self._owners.defer(change, keeps_deleted=run_of(data) in self._runs)
-        return run
-
-    def _of_workload(self, change: Change) -> RunObjects | None:
-        """Returns the run of a top-level workload that is not known yet. Creates the run if it is new.
-
-        If another run of this name is kept (`keep`), returns the kept run.
+        The change of a top-level workload concerns all runs of its name. Kept runs learn from the workload of a new run
+        that their own workload does not exist any more.
         """
-        meta, name = part(change.object, "metadata"), run_of(change.object)
-        run = self._runs.get(name)
-        if run is not None and (run.uid == uid_of(change.object) or name in self._kept):
-            return run
-        named = RUN in part(meta, "labels") and text(meta, "name") == name
-        return self._start(name, uid_of(change.object)) if named and change.verb != "DELETED" else None
+        data = change.object
+        uid, kind = uid_of(data), text(data, "kind")
+        run = self._owners.get(uid)
+        if run is not None and run.uid == uid:
+            return self._named[run.name]
+        if run is None:
+            if kind not in ("Event", "Pod", "Workload") and controller_of(data).kind not in CREATORS:
+                return self._of_new_workload(change)
+            run = self._owners.get(owner_of(data))
+        if run is not None:
+            return (run,)
+        if kind == "Event" and (named := self._by_name(part(data, "involvedObject"))):
+            return named
+        self._owners.defer(change, keeps_deleted=run_of(data) in self._named)
+        return ()
 
-    def _by_name(self, about: Fields) -> RunObjects | None:
-        """Returns the run whose name is a prefix of an object's name, or None if the object has a watched kind."""
+    def _of_new_workload(self, change: Change) -> Sequence[RunObjects]:
+        """Returns the runs with the name of a top-level workload. Adds the run of the workload."""
+        meta, name, uid = part(change.object, "metadata"), run_of(change.object), uid_of(change.object)
+        ours = RUN in part(meta, "labels") and text(meta, "name") == name and change.verb != "DELETED"
+        if ours and self.objects(name, uid) is None:
+            self._start(name, uid)
+        return self._named.get(name, ())
+
+    def _by_name(self, about: Fields) -> Sequence[RunObjects]:
+        """Returns the runs whose name is a prefix of an object's name. Returns () if the object has a watched kind."""
         name = "" if text(about, "kind") in FOLLOWED_KINDS else text(about, "name")
-        while name:
-            if (run := self._runs.get(name)) is not None:
-                return run
+        while name and name not in self._named:
             name = name.rpartition("-")[0]
-        return None
+        return self._named.get(name, ())
 
     def _start(self, name: str, uid: str) -> RunObjects:
-        """Adds a run. Forgets an earlier run of the same name."""
-        if (before := self._runs.get(name)) is not None:
-            self._owners.forget(before)
-        self._runs[name] = run = RunObjects(name, uid, self._owners)
+        run = RunObjects(name, uid, self._owners)
+        self._named.setdefault(name, []).append(run)
         return run
 
-    def _drop_if_deleted(self, name: str) -> None:
-        run = self._runs.get(name)
-        if run is not None and name not in self._kept and not self._owners.existing(run):
-            self._owners.forget(self._runs.pop(name))
+    def _drop_deleted(self, name: str) -> None:
+        left = list[RunObjects]()
+        for run in self._named.pop(name, ()):
+            if run in self._kept or self._owners.existing(run):
+                left.append(run)
+            else:
+                self._owners.forget(run)
+        if left:
+            self._named[name] = left

@@ -135,13 +135,16 @@ class Informer:
     """Follows runs until its `async with` block ends.
 
     `collections` is the function `of_run` or `of_namespace` of the module `selectors`.
+
+    Attributes:
+        router: the runs that exist or are followed.
     """
 
     def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
         self.namespaced, self._collections = namespaced, collections
         self.reflectors: dict[Key, Reflector] = {}
         self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
-        self._router = Router(self._see_pod)
+        self.router = Router(self._see_pod)
         self._unreadable: set[str] = set()
         self._followed: dict[str, list[FollowedRun]] = {}
         self._turn = -1
@@ -160,18 +163,6 @@ class Informer:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self.namespaced.client.__aexit__(*exc)
 
-    @property
-    def runs(self) -> list[str]:
-        """The names of the runs that exist or are followed."""
-        return self._router.runs
-
-    def objects(self, run: str) -> RunObjects:
-        """Returns the objects of a run. Raises KeyError if the run is neither followed nor reported by a watch."""
-        found = self._router.objects(run)
-        if found is None:
-            raise KeyError(run)
-        return found
-
     @asynccontextmanager
     async def follow(self, workload: Manifest) -> AsyncIterator[FollowedRun]:
         """Follows a run until the `async with` block ends. Only apiVersion, kind and metadata of `workload` are needed.
@@ -180,48 +171,25 @@ class Informer:
         """
         collections = self._collections(self.namespaced.namespace, workload)
         name, uid = str(workload["metadata"]["name"]), str(workload["metadata"]["uid"])
-        followed = FollowedRun(self, workload, [each.key for each in collections], RunObjects(name, uid))
+        self.router.keep(name, uid)
+        objects = self.router.objects(name, uid)
+        assert objects is not None
+        followed = FollowedRun(self, workload, [each.key for each in collections], objects)
+        self._followed.setdefault(name, []).append(followed)
         try:
             for collection in collections:
                 self._start(collection)
-            if self._namesakes(followed) and not await self._exists(followed):
+            itself, pods = (self.reflectors[key] for key in followed.collections[:2])
+            existing = {uid: pods.get(uid) for uid in self.router.existing(objects)}
+            followed.pods.update({uid: Change("ADDED", pod) for uid, pod in existing.items() if pod is not None})
+            if objects.workload is None and itself.listed and not await self._exists(followed):
                 self._mark_deleted(followed)
-            else:
-                await self._keep(followed)
             followed.changed.set()
             yield followed
         finally:
             if followed.confirming is not None:
                 followed.confirming.cancel()
             self._leave(followed)
-
-    def _namesakes(self, followed: FollowedRun) -> list[FollowedRun]:
-        return [each for each in self._followed.get(followed.name, ()) if each.uid != followed.uid]
-
-    async def _keep(self, followed: FollowedRun) -> None:
-        """Registers a run. If earlier runs have the same name, marks these runs as deleted.
-
-        From then on, changes of objects with this name are applied to the newly registered run.
-        """
-        for each in self._namesakes(followed):
-            each.objects.not_found()
-            each.changed.set()
-            self._leave(each)
-        known = self._router.keep(followed.name, followed.uid)
-        self._followed.setdefault(followed.name, []).append(followed)
-        followed.objects = self.objects(followed.name)
-        reflectors = [self.reflectors[key] for key in followed.collections]
-        if not known and reflectors[0].get(followed.uid) is not None:
-            # The objects were reported while changes of objects with this name were applied to an earlier run.
-            for each in (each for reflector in reflectors for each in reflector.objects):
-                if not self._router.knows(uid_of(each)):
-                    self._apply(Change("ADDED", each))
-            known = followed.objects.workload is not None
-        for uid in self._router.existing(followed.name):
-            if (pod := reflectors[1].get(uid)) is not None:
-                followed.pods[uid] = Change("ADDED", pod)
-        if not known and reflectors[0].listed and not await self._exists(followed):
-            self._mark_deleted(followed)
 
     def _start(self, collection: Collection) -> None:
         reflector = self.reflectors.get(key := collection.key)
@@ -265,13 +233,11 @@ class Informer:
             followed.objects.not_found()
 
     def _leave(self, followed: FollowedRun) -> None:
-        those = self._followed.get(followed.name, [])
-        if followed not in those:
-            return  # the run was deleted before `_keep`, or a new run has the same name
+        those = self._followed[followed.name]
         those.remove(followed)
         if not those:
             del self._followed[followed.name]
-            self._router.forget(followed.name)
+            self.router.forget(followed.name)
 
     def _see(self, key: Key, changes: Sequence[Change]) -> None:
         """Applies the changes of one collection, and wakes the followers of the changed runs."""
@@ -307,7 +273,7 @@ class Informer:
     def _apply(self, change: Change) -> set[str]:
         """Applies one change, and returns the names of the changed runs. Ignores an object that cannot be read."""
         try:
-            changed = self._router.see([change])
+            changed = self.router.see([change])
         except Exception as error:  # noqa: BLE001  # one object must not stop the runs of a namespace
             uid = uid_of(change.object)
             if uid not in self._unreadable:
@@ -319,11 +285,12 @@ class Informer:
 
     def _see_pod(self, run: RunObjects, change: Change) -> None:
         for followed in self._followed.get(run.name, ()):
-            followed.pods[uid_of(change.object)] = change
-            followed.changed.set()
+            if followed.objects is run:
+                followed.pods[uid_of(change.object)] = change
+                followed.changed.set()
 
     def _followed_objects(self) -> list[RunObjects]:
-        return [self.objects(name) for name in self._followed]
+        return list({followed.objects for those in self._followed.values() for followed in those})
 
     def _wake(self, run: RunObjects) -> None:
         for followed in self._followed.get(run.name, ()):

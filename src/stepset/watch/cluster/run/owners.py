@@ -60,9 +60,11 @@ class DeferredChanges:
             if not waiting:
                 del self._of[owner]
 
-    def changes(self) -> list[Change]:
-        """Returns the last change of each object that has not been deleted."""
-        return [changes[0] for waiting in self._of.values() for changes in waiting.values() if len(changes) == 1]
+    def events(self, prefix: str) -> list[Fields]:
+        """Returns the events about objects whose names begin with `prefix`."""
+        kept = (changes[0].object for waiting in self._of.values() for changes in waiting.values())
+        events = (each for each in kept if text(each, "kind") == "Event")
+        return [each for each in events if text(part(each, "involvedObject"), "name").startswith(prefix)]
 
     def take(self, owner: str) -> list[Change]:
         """Returns the changes that wait for this owner, and forgets them."""
@@ -85,6 +87,9 @@ class Owners(Generic[Run]):
 
     Args:
         pod_seen: a function that is called after each change of a pod of a run.
+
+    Attributes:
+        deferred: the deferred changes.
     """
 
     def __init__(self, pod_seen: Callable[[Run, Change], None] = lambda run, change: None) -> None:
@@ -92,7 +97,7 @@ class Owners(Generic[Run]):
         self._run: dict[str, Run] = {}
         self._existing: dict[Run, set[str]] = {}
         self._deleted: dict[Run, dict[str, None]] = {}  # the oldest deletion first
-        self._deferred = DeferredChanges()
+        self.deferred = DeferredChanges()
 
     def get(self, uid: str) -> Run | None:
         """Returns the run of an object, or None if the object is not known."""
@@ -117,8 +122,8 @@ class Owners(Generic[Run]):
         elif uid not in existing:
             existing.add(uid)
             gone.pop(uid, None)
-        self._deferred.drop(uid)
-        return self._deferred.take(uid)
+        self.deferred.drop(uid)
+        return self.deferred.take(uid)
 
     def remove(self, uid: str) -> None:
         """Forgets an object."""
@@ -139,11 +144,6 @@ class Owners(Generic[Run]):
         """
         uid = uid_of(change.object)
         if change.verb == "DELETED" and (not keeps_deleted or text(change.object, "kind") == "Event"):
-            self._deferred.drop(uid)
+            self.deferred.drop(uid)
         else:
-            self._deferred.keep(owner_of(change.object), uid, change)
-
-    def deferred_events(self, prefix: str) -> list[Fields]:
-        """Returns the deferred events about objects whose names begin with `prefix`."""
-        events = (each.object for each in self._deferred.changes() if text(each.object, "kind") == "Event")
-        return [each for each in events if text(part(each, "involvedObject"), "name").startswith(prefix)]
+            self.deferred.keep(owner_of(change.object), uid, change)
