@@ -84,7 +84,7 @@ def test_a_run_whose_workload_has_no_pod_templates_is_checked() -> None:
 def test_an_unexpected_error_is_logged_once_and_does_not_end_the_checks(caplog: pytest.LogCaptureFixture) -> None:
     odd, one = suspended("odd"), suspended("one")
     assert odd.workload is not None
-    odd._workloads.whole = structs.replace(odd.workload, kind="Unknown")
+    odd._workloads.whole = structs.replace(odd.workload, target="Unknown")
 
     with caplog.at_level(logging.WARNING):
         checked(serving({}), odd, one, passes=2)

@@ -30,6 +30,7 @@ from stepset.plan.values import (
     ResultFile,
     RunName,
 )
+from stepset.targets import workload_kinds
 
 CONTAINER = "node"
 """The name of the container that runs the command. Kubeflow Trainer and Trainer's tools expect this name."""
@@ -45,8 +46,8 @@ RESULT_FILE = f"{RUN_DIR}/result"
 RENDEZVOUS_KEY = "rendezvous-id"
 """The key of the run's rendezvous ID in the ConfigMap of the agent."""
 
-COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-RESTART_ATTEMPT = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
+COMPLETION_INDEX = f"metadata.annotations['{workload_kinds.COMPLETION_INDEX}']"
+RESTART_ATTEMPT = f"metadata.annotations['{workload_kinds.RESTART_ATTEMPT}']"
 
 # The format strings of the host names of pods. Jobs and StatefulSets use the same format. Sources:
 # - JobSet: kubernetes-sigs/jobset v0.12.0 pkg/controllers/jobset_controller.go

@@ -5,41 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, rows, text
 
-
-def templates_of(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the pod templates of a rendered workload, one for each group. For a pod, returns the pod itself."""
-    spec = workload["spec"]
-    if workload["kind"] == "Pod":
-        return [workload]
-    if workload["kind"] == "TrainingRuntime":
-        spec = spec["template"]["spec"]
-    if "replicatedJobs" in spec:
-        return [row["template"]["spec"]["template"] for row in spec["replicatedJobs"]]
-    if "tasks" in spec:
-        return [row["template"] for row in spec["tasks"]]
-    return [spec["template"]]
+_PATHS = {(each.templates.group, each.templates.kind): each.template_path for each in WORKLOAD_KINDS.values()}
 
 
-def priority_classes(workload: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the PriorityClasses in the pod templates of a workload, each name once.
+def template_path(found: Mapping[str, Any]) -> str | None:
+    """Returns the path of the pod templates in an object. `[]` follows the name of a list.
 
-    The workload can be an object of the server with missing or invalid fields. Such fields are ignored.
+    Returns "" for a pod, which is its own template, and None for an object without pod templates.
     """
-    names = (text(part(template, "spec"), "priorityClassName") for template in _readable_templates(workload))
+    if text(found, "kind") == "Pod":
+        return ""
+    return _PATHS.get((text(found, "apiVersion").partition("/")[0], text(found, "kind")))
+
+
+def templates_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the pod templates in an object, one for each group. For a pod, returns the pod itself.
+
+    The object can be an object of the server with missing or invalid fields. The template at such a field is empty.
+    """
+    path = template_path(found)
+    if not path:
+        return [] if path is None else [found]
+    outer, many, inner = path.partition("[].")
+    if not many:
+        return [part(found, *path.split("."))]
+    *parents, name = outer.split(".")
+    return [part(row, *inner.split(".")) for row in rows(part(found, *parents), name)]
+
+
+def priority_classes(found: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the PriorityClasses in the pod templates of an object, each name once."""
+    names = (text(part(template, "spec"), "priorityClassName") for template in templates_of(found))
     return list(dict.fromkeys(name for name in names if name))
-
-
-def _readable_templates(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the same templates as `templates_of`, without missing or invalid templates."""
-    spec = part(workload, "spec")
-    if text(workload, "kind") == "Pod":
-        return [workload]
-    if text(workload, "kind") == "TrainingRuntime":
-        spec = part(spec, "template", "spec")
-    if "replicatedJobs" in spec:
-        return [part(row, "template", "spec", "template") for row in rows(spec, "replicatedJobs")]
-    if "tasks" in spec:
-        return [part(row, "template") for row in rows(spec, "tasks")]
-    return [part(spec, "template")]

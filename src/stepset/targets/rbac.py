@@ -14,6 +14,7 @@ from stepset.errors import BadInputError
 from stepset.safe_names import label_value, path_segment
 from stepset.targets.request import check_target
 from stepset.targets.validation.syntax import namespace_problem
+from stepset.targets.workload_kinds import WORKLOAD_KINDS, ApiKind
 
 Backend = Literal["airflow", "kfp", "cli"]
 
@@ -27,13 +28,6 @@ _MAKE = ("create", "get", "patch", "delete")
 _FOLLOW = ("get", "list", "watch")
 _RUN = (*_FOLLOW, "create", "patch", "delete")
 
-_WORKLOADS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "jobset": (("jobset.x-k8s.io", "jobsets"),),
-    "trainjob": (("trainer.kubeflow.org", "trainjobs"), ("trainer.kubeflow.org", "trainingruntimes")),
-    "statefulset": (("apps", "statefulsets"),),
-    "job": (("batch", "jobs"),),
-    "volcano": (("batch.volcano.sh", "jobs"),),
-}
 _POD_GROUPS = {"coscheduling": "scheduling.x-k8s.io", "volcano": "scheduling.volcano.sh"}
 
 
@@ -223,8 +217,7 @@ def _of_watchers(targets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """
     found = {f"{ORPHAN_ACCOUNT}-owners": [_rule("", "pods", ("get",)), _rule("argoproj.io", "workflows", ("get",))]}
     for target in targets:
-        group, resource = _WORKLOADS[target][0]
-        found[f"{ORPHAN_ACCOUNT}-{target}"] = [_rule(group, resource, ("get", "patch", "delete"))]
+        found[f"{ORPHAN_ACCOUNT}-{target}"] = [_rule_for(WORKLOAD_KINDS[target].api, ("get", "patch", "delete"))]
     return found
 
 
@@ -249,16 +242,12 @@ def _names_queues(rule: Mapping[str, Any]) -> bool:
 
 def base_rules(target: str) -> list[dict[str, Any]]:
     """Returns the rules that an account needs for all runs with the given target."""
-    found = [_rule(group, resource, _RUN) for group, resource in _WORKLOADS[target]]
-    found.append(_rule("", "configmaps", _MAKE))
-    if target in ("statefulset", "job"):
-        found.append(_rule("", "services", _MAKE))
-    if target == "trainjob":
-        found.append(_rule("jobset.x-k8s.io", "jobsets", _FOLLOW))
-    if target in ("jobset", "trainjob"):
-        found.append(_rule("batch", "jobs", _FOLLOW))
+    kind = WORKLOAD_KINDS[target]
     return [
-        *found,
+        *(_rule_for(each, _RUN) for each in dict.fromkeys((kind.api, kind.templates))),
+        _rule("", "configmaps", _MAKE),
+        *([_rule("", "services", _MAKE)] if kind.service else []),
+        *(_rule_for(each, _FOLLOW) for each, _ in kind.followed),
         _rule("", "pods", (*_FOLLOW, "delete")),
         _rule("", "pods/log", ("get",)),
         _rule("", "events", ("list", "watch")),
@@ -315,6 +304,10 @@ def _known(what: str, given: str, known: Mapping[str, Any] | Sequence[str]) -> N
 
 def _rule(group: str, resource: str, verbs: Sequence[str]) -> dict[str, Any]:
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+def _rule_for(kind: ApiKind, verbs: Sequence[str]) -> dict[str, Any]:
+    return _rule(kind.group, kind.plural, verbs)
 
 
 def _service_account(meta: Mapping[str, Any], name: str = _NAME) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
 from stepset.targets.shipped_files import SingleFile, shipped_files
+from stepset.targets.workload_kinds import TARGET_NAMES as TARGET_NAMES
 
 if TYPE_CHECKING:  # code that only reads runs must not import pydantic
     from stepset.plan.model import LaunchPlan
     from stepset.sources import Sources
     from stepset.spec.job import TrainingJob
-
-TARGET_NAMES = ("jobset", "trainjob", "statefulset", "job", "volcano")
 
 _HASH_OF_NOTHING = hashlib.sha256().digest()
 

@@ -17,6 +17,7 @@ from stepset.backends.kubernetes.api.resources import (
     WORKLOADS,
     Manifest,
     Resource,
+    resource_for,
     resource_of,
     target_of,
 )
@@ -32,6 +33,7 @@ from stepset.defaults import TARGET
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, rows, text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.failed import failed_job, failed_pod
@@ -345,9 +347,8 @@ def _see(objects: RunObjects, change: Change) -> None:
 
 def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
     """Returns a copy of a list item, with the fields apiVersion and kind. The server omits these fields in lists."""
-    names = {"jobs": "Job", "jobsets": "JobSet", "trainjobs": "TrainJob", "statefulsets": "StatefulSet"}
-    version = f"{kind.group}/{kind.version}" if kind.group else kind.version
-    return {"apiVersion": version, "kind": names[kind.plural], **workload}
+    api = next(each.api for each in WORKLOAD_KINDS.values() if resource_for(each.api) == kind)
+    return {"apiVersion": api.api_version, "kind": api.kind, **workload}
 
 
 def _items(reply: Reply) -> Sequence[Manifest]:

@@ -18,6 +18,7 @@ from stepset.backends.kubernetes.find import listed
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.metadata import QUEUE_LABEL, RUN
+from stepset.targets.workload_kinds import workload_kind
 from stepset.unstructured import Fields, part, rows, text
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import controller_of, is_run
@@ -44,7 +45,7 @@ async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:
     Raises BadInputError if the object is not the workload of a run.
     """
     await _check_run(namespaced, workload)
-    policy = "Background" if workload["kind"] == "TrainJob" else "Foreground"
+    policy = workload_kind(workload).deletion
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": policy}
     check(await namespaced.client.delete(namespaced.path_of(workload), options), "deleted", workload, namespaced)
 
@@ -78,10 +79,9 @@ def stays_suspended(workload: Manifest) -> bool:
     Returns False in two cases:
 
     - The workload is in a queue. The queue would resume the workload.
-    - The workload is a Volcano Job. Volcano Jobs cannot be suspended.
+    - Its kind cannot be suspended (`WorkloadKind.suspension`).
     """
-    volcano = workload["apiVersion"].startswith("batch.volcano.sh/")
-    return not volcano and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
+    return bool(workload_kind(workload).suspension) and QUEUE_LABEL not in (workload["metadata"].get("labels") or {})
 
 
 def removal_notes(workload: Manifest) -> tuple[str, ...]:
@@ -95,9 +95,8 @@ async def suspend(namespaced: NamespacedClient, workload: Manifest) -> None:
     if not stays_suspended(workload):
         await delete(namespaced, workload)
         return
-    spec = {"replicas": 0} if workload["kind"] == "StatefulSet" else {"suspend": True}
     # The uid in a patch is a precondition. If the existing object has another uid, the server refuses the patch.
-    body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": spec}
+    body = {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": workload_kind(workload).suspension}
     check(await namespaced.client.patch(namespaced.path_of(workload), body), "suspended", workload, namespaced)
 
 
@@ -124,10 +123,9 @@ def check_run(workload: Manifest) -> None:
 async def has_pods(namespaced: NamespacedClient, workload: Manifest) -> bool:
     """Returns whether a deleted run has pods that have not terminated.
 
-    Returns False if the workload is not a TrainJob. The server removes a workload of any other kind only after its
-    pods.
+    Returns False if the workload is deleted in the foreground, because the server then removes its pods first.
     """
-    if workload["kind"] != "TrainJob":
+    if workload_kind(workload).deletion == "Foreground":
         return False
     return await any_pods(namespaced, str(workload["metadata"]["name"]))
 

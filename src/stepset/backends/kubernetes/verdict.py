@@ -10,6 +10,7 @@ from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.stop import check
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import VERDICT
+from stepset.targets.workload_kinds import workload_kind
 from stepset.watch.cluster.verdict import verdict_text
 
 
@@ -24,6 +25,6 @@ async def write_verdict(namespaced: NamespacedClient, workload: Manifest, status
     try:
         return check(await namespaced.client.patch(path, verdict), "given its verdict", workload, namespaced)
     finally:
-        if workload["kind"] == "StatefulSet":
-            scaled = {"metadata": about, "spec": {"replicas": 0}}
+        if not (kind := workload_kind(workload)).finishes:
+            scaled = {"metadata": about, "spec": kind.suspension}
             check(await namespaced.client.patch(path, scaled), "scaled to zero", workload, namespaced)

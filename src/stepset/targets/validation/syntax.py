@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 
 from stepset.safe_names import LABEL_LIMIT
-from stepset.targets.validation.reserved_keys import is_reserved
+from stepset.targets.metadata import PREFIX
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _SUBDOMAIN_LIMIT = 253
+_RESERVED_KEYS = frozenset(key for kind in WORKLOAD_KINDS.values() for key in kind.reserved_keys)
+_RESERVED_PREFIXES = (PREFIX, *(key for key in _RESERVED_KEYS if key.endswith("/")))
 
 
 def name_problem(field: str, name: str) -> str | None:
@@ -47,13 +50,18 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
                 " characters, after an optional prefix such as example.com/"
             )
             continue
-        if is_reserved(key):
+        if _is_reserved(key):
             yield f"{field}.{key}: is reserved, because stepset or a controller sets it; choose another key"
         if values and not is_label_value(value):
             yield (
                 f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"
                 f" {LABEL_LIMIT} characters"
             )
+
+
+def _is_reserved(key: str) -> bool:
+    """Returns whether stepset or a controller sets labels or annotations with this key."""
+    return key in _RESERVED_KEYS or key.startswith(_RESERVED_PREFIXES)
 
 
 def is_config_key(key: str) -> bool:

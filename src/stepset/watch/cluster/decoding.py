@@ -27,15 +27,14 @@ from stepset.targets.metadata import (
     VERDICT,
     WORLD_SIZE,
 )
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
 Object = Mapping[str, Any]
 
 # Annotations that a status depends on. The others are skipped, because every object may carry 256 KiB of annotations.
 _ANNOTATIONS = (
     *(GROUP, LOST_NODE_AFTER, MIN_NODES, PROGRAM, RANKS, SPEC_HASH, SUBMITTED_BY, TTL, VERDICT, WORLD_SIZE),
-    *("jobset.sigs.k8s.io/restart-attempt", "jobset.sigs.k8s.io/replicatedjob-name"),
-    *("volcano.sh/job-retry-count", "volcano.sh/task-index", "volcano.sh/task-spec"),
-    *("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"),
+    *dict.fromkeys(mark for kind in WORKLOAD_KINDS.values() for mark in kind.marks if mark),
 )
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from stepset.run_status import Failure, FailureKind
 from stepset.targets.metadata import GROUP
+from stepset.targets.workload_kinds import COMPLETION_INDEX
 from stepset.unstructured import to_number
 from stepset.watch.advice import ADVICE, GONE_ADVICE, GONE_USER_ERROR_ADVICE, make_failure
 from stepset.watch.cluster.events import Event
@@ -249,7 +250,7 @@ def _pod_from_events(name: str, job: Event, objects: RunObjects) -> Pod:
         code, status["message"] = None, _NO_OUTPUT
     if code is not None:
         status["containerStatuses"] = [{"state": {"terminated": {"exitCode": code}}}]
-    labels = {GROUP: _group_of(job, objects), "batch.kubernetes.io/job-completion-index": name.split("-")[-2:][0]}
+    labels = {GROUP: _group_of(job, objects), COMPLETION_INDEX: name.split("-")[-2:][0]}
     spec = {"nodeName": assigned[1]} if assigned else {}
     return read_pod({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}, deleted=True)
 
@@ -264,7 +265,7 @@ def stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation
 
     The stop may take a minute.
     """
-    if workload.elastic or workload.kind == "StatefulSet" or all(pod.over for pod in pods):
+    if workload.elastic or workload.pods_decide or all(pod.over for pod in pods):
         return []
     if not any((pod.over and not pod.succeeded) or pod.disruption for pod in pods):
         return []  # a rank failed in a pod that still runs, and the launcher may restart the rank

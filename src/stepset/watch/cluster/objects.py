@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from stepset.targets.workload_kinds import CREATORS, WORKLOAD_KINDS
 from stepset.unstructured import text
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Event, Events, read_event
@@ -18,14 +19,14 @@ from stepset.watch.cluster.planned import is_planned
 from stepset.watch.cluster.pods import Pod, read_pod
 from stepset.watch.cluster.run.owners import Owners
 from stepset.watch.cluster.run.pod_history import PodHistory
-from stepset.watch.cluster.run.workloads import CREATORS, RunWorkloads
+from stepset.watch.cluster.run.workloads import RunWorkloads
 from stepset.watch.cluster.workload import Workload, read_workload
 
 _log = logging.getLogger(__name__)
 
 Absence = Literal["", "deleted", "missing"]
 
-FOLLOWED_KINDS = frozenset({"Pod", "Job", "JobSet", "TrainJob", "StatefulSet", "Workload"})
+FOLLOWED_KINDS = frozenset({"Pod", "Workload", *(each.api.kind for each in WORKLOAD_KINDS.values())})
 """The watched kinds. Events about their objects are assigned by the uid of the object, never by its name."""
 
 

@@ -39,7 +39,7 @@ def is_planned(creator: Workload, pod: Pod) -> bool:
     Therefore the name of a pod of a StatefulSet or Volcano Job must be exactly the name that the controller creates for
     its place.
     """
-    if creator.kind == "StatefulSet":
+    if creator.pods_decide:
         return pod.group == NODE and pod.index < creator.planned and pod.name == f"{creator.name}-{pod.index}"
     if creator.names_pods and pod.name != f"{creator.name}-{pod.group}-{pod.index}":
         return False

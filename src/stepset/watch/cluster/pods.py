@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import AGENT_DIR, CONTAINER
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import (
     Fields,
     conditions,
@@ -27,9 +28,8 @@ from stepset.unstructured import (
 from stepset.watch.cluster.message import NO_MESSAGE, TerminationMessage, read_termination_message
 from stepset.watch.cluster.ownership import Owner, controller_of
 
-_ATTEMPTS = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
-_INDEXES = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index", "apps.kubernetes.io/pod-index")
-_GROUPS = (GROUP, "jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec")
+_MARKS = [kind.marks for kind in WORKLOAD_KINDS.values()]
+_INDEXES, _GROUPS, _ATTEMPTS = (tuple(dict.fromkeys(filter(None, marks))) for marks in zip(*_MARKS, strict=True))
 _ORDINARY_WAITS = ("", "ContainerCreating", "PodInitializing")
 
 Place = tuple[str, int]
@@ -164,7 +164,7 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         node=text(spec, "nodeName"),
         owner=controller.uid,
         job=controller.name if controller.kind == "Job" else "",
-        group=next((text(marks, name) for name in _GROUPS if name in marks), NODE),
+        group=next((text(marks, name) for name in (GROUP, *_GROUPS) if name in marks), NODE),
         index=_index(marks, text(meta, "name")),
         attempt=next((number(marks, name) for name in _ATTEMPTS if name in marks), 0),
         agent=agent,

@@ -150,9 +150,7 @@ def _end(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: floa
     if workload.ended:
         return _End("ended", Phase.SUCCEEDED if workload.ended == "Succeeded" else Phase.FAILED, workload.at)
     if not workload.suspended:
-        end = (
-            _end_of_statefulset(workload, pods) if workload.kind == "StatefulSet" else _success(objects, workload, pods)
-        )
+        end = _end_of_pods(workload, pods) if workload.pods_decide else _success(objects, workload, pods)
         if end is not None:
             return end
     if objects.absence == "deleted" or workload.deletion_requested is not None:
@@ -188,8 +186,8 @@ def _success(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -> _E
     return _End("ended", Phase.SUCCEEDED, max(ends)) if ends else None
 
 
-def _end_of_statefulset(workload: Workload, pods: Sequence[Pod]) -> _End | None:
-    """Returns how a StatefulSet finished, or None if it has not finished.
+def _end_of_pods(workload: Workload, pods: Sequence[Pod]) -> _End | None:
+    """Returns how a run finished whose pods decide, or None if it has not finished.
 
     A StatefulSet itself never completes. Its pods contain the verdicts (docs/targets.md).
     """

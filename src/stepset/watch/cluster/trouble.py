@@ -16,6 +16,7 @@ from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
 from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
 from stepset.targets.pods.service_account import creation_after
+from stepset.targets.workload_kinds import CREATORS
 from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, make_failure
 from stepset.watch.cluster.events import MOUNT, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
@@ -225,7 +226,7 @@ def _created_later(event: Event, objects: RunObjects, pods: Sequence[Pod]) -> bo
     if event.kind == "Job" and event.name in jobs:
         own = [pod for pod in pods if pod.job == event.name]
         return len(own) >= sum(jobs[event.name].groups.values()) or last_created(own) > event.last
-    if event.kind in ("JobSet", "TrainJob"):
+    if event.kind in CREATORS:
         last_job = max((job.created for job in jobs.values()), default=0.0)
         return max(last_job, last_created(pods)) > event.last - 1.0
     return last_created(pods) > event.last

@@ -29,6 +29,7 @@ from stepset.targets.metadata import (
     VERDICT,
     WORLD_SIZE,
 )
+from stepset.targets.workload_kinds import RESTART_ATTEMPT, WORKLOAD_KINDS, target_of_workload
 from stepset.unstructured import (
     Fields,
     conditions,
@@ -46,8 +47,6 @@ from stepset.watch.bounded_json import parse_json
 from stepset.watch.cluster.ownership import controller_of
 from stepset.watch.cluster.verdict import parse_verdict
 
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # a label of the Jobs of a JobSet
-
 _MAX_RANKS = 1024
 """The maximum number of ranks of a pod. An annotation with a larger number is ignored."""
 _ACCOUNT = 300
@@ -59,6 +58,7 @@ Ended = Literal["", "Succeeded", "Failed"]
 class Workload(Struct, frozen=True):
     """The top-level object of a run. Times are seconds since the epoch."""
 
+    target: str
     kind: str
     name: str
     uid: str
@@ -84,6 +84,7 @@ class Workload(Struct, frozen=True):
     replicas: Mapping[str, int] = field(default_factory=dict)  # for a JobSet: group -> planned Jobs
     succeeded: int = 0  # the number of pods whose success its controller has recorded
     names_pods: bool = False  # for a Volcano Job: the name of a pod consists of its name, the group and the index
+    pods_decide: bool = False  # whether the ends of its pods end the run, because its controller reports no end
     planned: int = 0  # for a StatefulSet: the planned number of pods; while it is scaled to zero, the number before
     counted: int = 0  # for a StatefulSet: the number of pods that its controller counts
     success: str = NODE  # the group that must succeed for the run to succeed
@@ -107,23 +108,23 @@ class Workload(Struct, frozen=True):
 
 def read_workload(data: Fields) -> Workload | None:
     """Reads a workload. Returns None for an object of another kind."""
-    kind, group = text(data, "kind"), text(data, "apiVersion").partition("/")[0]
-    read = _READERS.get((group, kind))
-    if read is None:
+    target = target_of_workload(data)
+    if target is None:
         return None
     meta = part(data, "metadata")
     labels, notes = part(meta, "labels"), part(meta, "annotations")
     owner = controller_of(data)
     ranks = read_ranks(text(notes, RANKS))
     common = Workload(
-        kind=kind,
+        target=target,
+        kind=text(data, "kind"),
         name=text(meta, "name"),
         uid=text(meta, "uid"),
         owner=owner.uid,
         owner_kind=owner.kind,
         run=text(labels, RUN) or text(meta, "name"),
         job=text(labels, JOB),
-        attempt=number(labels, _ATTEMPT),
+        attempt=number(labels, RESTART_ATTEMPT),
         created=time_of(meta, "creationTimestamp") or 0.0,
         deletion_requested=time_of(meta, "deletionTimestamp"),
         queue=text(labels, QUEUE_LABEL),
@@ -138,8 +139,9 @@ def read_workload(data: Fields) -> Workload | None:
         namespace=text(meta, "namespace"),
         submitted_by=one_line(text(notes, SUBMITTED_BY), _ACCOUNT),
         unreadable=(RANKS,) if ranks is None else (),
+        pods_decide=not WORKLOAD_KINDS[target].finishes,
     )
-    return _with_verdict(read(common, part(data, "spec"), part(data, "status")), text(notes, VERDICT))
+    return _with_verdict(_READERS[target](common, part(data, "spec"), part(data, "status")), text(notes, VERDICT))
 
 
 def verdict_of(data: Fields) -> RunStatus | None:
@@ -166,11 +168,8 @@ def _with_verdict(workload: Workload, stored: str) -> Workload:
     if not (workload.ended or workload.suspended):
         return structs.replace(workload, unconfirmed=verdict)
     success = verdict.phase is Phase.SUCCEEDED
-    if workload.ended:
-        agreed = success == (workload.ended == "Succeeded")
-    else:
-        agreed = not success or workload.kind == "StatefulSet"
-    return structs.replace(workload, verdict=verdict) if agreed else workload
+    ended_so = success == (workload.ended == "Succeeded") if workload.ended else not success or workload.pods_decide
+    return structs.replace(workload, verdict=verdict) if ended_so else workload
 
 
 def described(status: RunStatus, workload: Workload) -> RunStatus:
@@ -312,13 +311,9 @@ def _volcano(common: Workload, spec: Fields, status: Fields) -> Workload:
     )
 
 
-_READERS = {
-    ("jobset.x-k8s.io", "JobSet"): _jobset,
-    ("trainer.kubeflow.org", "TrainJob"): _trainjob,
-    ("batch", "Job"): _job,
-    ("apps", "StatefulSet"): _statefulset,
-    ("batch.volcano.sh", "Job"): _volcano,
-}
+_READERS = {"jobset": _jobset, "trainjob": _trainjob, "statefulset": _statefulset, "job": _job, "volcano": _volcano}
+if _READERS.keys() != WORKLOAD_KINDS.keys():
+    raise TypeError(f"a target has no function that reads its workloads: {WORKLOAD_KINDS.keys() ^ _READERS.keys()}")
 
 
 def _resumed(by_type: Mapping[str, Fields], suspended: bool) -> float | None:

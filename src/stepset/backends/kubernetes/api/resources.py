@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepset.backends.option_names import Interface, option
+from stepset.targets.workload_kinds import WORKLOAD_KINDS, ApiKind
 
 _CONTACT = "contact the cluster's administrator"
 
@@ -21,13 +22,9 @@ _PLURALS = {
     "Secret": "secrets",
     "Service": "services",
     "Pod": "pods",
-    "StatefulSet": "statefulsets",
-    "Job": "jobs",
-    "JobSet": "jobsets",
-    "TrainJob": "trainjobs",
-    "TrainingRuntime": "trainingruntimes",
     "PodGroup": "podgroups",
     "NetworkPolicy": "networkpolicies",
+    **{api.kind: api.plural for kind in WORKLOAD_KINDS.values() for api in (kind.api, kind.templates)},
 }
 
 _GANG = "use another value of scheduling.gang"
@@ -36,9 +33,7 @@ _TARGET = "use {target}"
 # Maps an API group to a tuple. The first element is the product that installs the group. The second element is advice
 # for a cluster without the group. The method `absent` appends "or install it" to this advice.
 _INSTALLED: Mapping[str, tuple[str, str]] = {
-    "jobset.x-k8s.io": ("JobSet", _TARGET),
-    "trainer.kubeflow.org": ("Kubeflow Trainer", _TARGET),
-    "batch.volcano.sh": ("Volcano", _TARGET),
+    **{kind.api.group: (kind.product, _TARGET) for kind in WORKLOAD_KINDS.values() if kind.product},
     "scheduling.volcano.sh": ("Volcano", _GANG),
     "scheduling.x-k8s.io": ("scheduler-plugins' coscheduling", _GANG),
     "kueue.x-k8s.io": ("Kueue", "leave queue_name out"),
@@ -88,12 +83,14 @@ def resource_of(manifest: Manifest) -> Resource:
     return Resource(group, version, _PLURALS[manifest["kind"]])
 
 
+def resource_for(kind: ApiKind) -> Resource:
+    """Returns the resource of a kind."""
+    return Resource(kind.group, kind.version, kind.plural)
+
+
 WORKLOADS: Mapping[str, Resource] = {
-    "trainjob": Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
-    "jobset": Resource("jobset.x-k8s.io", "v1alpha2", "jobsets"),
-    "job": Resource("batch", "v1", "jobs"),
-    "statefulset": Resource("apps", "v1", "statefulsets"),
-    "volcano": Resource("batch.volcano.sh", "v1alpha1", "jobs"),
+    target: resource_for(kind.api)
+    for target, kind in sorted(WORKLOAD_KINDS.items(), key=lambda each: -len(each[1].followed))
 }
 """Maps a target to the kind of its workloads.
 
@@ -107,7 +104,6 @@ def target_of(resource: Resource) -> str | None:
     return next((target for target, each in WORKLOADS.items() if (each.group, each.plural) == kind), None)
 
 
-RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes")
 PODS = Resource("", "v1", "pods")
 NAMESPACES = Resource("", "v1", "namespaces")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.resources import CONFIG_MAPS, PODS, RUNTIMES, WORKLOADS, Manifest, Resource
+from stepset.backends.kubernetes.api.resources import (
+    CONFIG_MAPS,
+    PODS,
+    WORKLOADS,
+    Manifest,
+    Resource,
+    resource_for,
+)
 from stepset.backends.kubernetes.find import listed
 from stepset.backends.kubernetes.submit.submission import STARTED
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import RUN, SUBMISSION
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, rows, text, time_of
 from stepset.watch.cluster.ownership import is_run
 
@@ -28,7 +36,7 @@ async def remove_half_submitted(namespaced: NamespacedClient, target: str) -> li
     - All ConfigMaps of the run exist. A submission creates the ConfigMaps last.
     """
     removed = []
-    for resource in (WORKLOADS[target], RUNTIMES) if target == "trainjob" else (WORKLOADS[target],):
+    for resource in dict.fromkeys((WORKLOADS[target], resource_for(WORKLOAD_KINDS[target].templates))):
         reply = await namespaced.client.get(namespaced.all(resource), {"labelSelector": f"{SUBMISSION}={STARTED}"})
         for each in rows(reply.body, "items") if reply.accepted else ():
             metadata = part(each, "metadata")
@@ -50,7 +58,7 @@ async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource
     example, can start later.
 
     Args:
-        found: the workload or the TrainingRuntime of the run.
+        found: the workload of the run, or the object with its pod templates.
         resource: the kind of `found`.
     """
     name = text(part(found, "metadata"), "name")
@@ -62,15 +70,16 @@ async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource
     if any(map(_has_started, pods)):
         return True
     specs = [found.get("spec")]
-    if target == "trainjob":
-        runtime = await namespaced.client.get(namespaced.one(RUNTIMES, name))
-        if not (runtime.accepted or runtime.lacks_object):
+    templates = resource_for(WORKLOAD_KINDS[target].templates)
+    if templates != WORKLOADS[target]:
+        reply = await namespaced.client.get(namespaced.one(templates, name))
+        if not (reply.accepted or reply.lacks_object):
             return True
-        specs.append(runtime.body.get("spec"))
+        specs.append(reply.body.get("spec"))
     # The name of a ConfigMap of the run begins with the name of the run. All other ConfigMaps belong to the user.
     mounted = sorted({each for spec in specs for each in _config_maps(spec) if each.startswith(f"{name}-")})
     replies = [await namespaced.client.get(namespaced.one(CONFIG_MAPS, each)) for each in mounted]
-    if not mounted and resource is not RUNTIMES:
+    if not mounted and resource == WORKLOADS[target]:
         return True  # pods without a ConfigMap can start at any time
     return bool(replies or pods) and not any(reply.lacks_object for reply in replies)
 

@@ -14,7 +14,7 @@ from stepset.backends.option_names import Interface
 from stepset.spec.template import is_whole, pod_spec
 from stepset.targets.metadata import GROUP
 from stepset.targets.names import CODE_VOLUME, CONTAINER
-from stepset.targets.pod_templates import templates_of
+from stepset.targets.pod_templates import template_path, templates_of
 from stepset.targets.pods.placement import PLACEMENT_FIELDS, placement_field
 from stepset.unstructured import rows
 
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
 
 _POD_PART = r"(?=metadata\b|spec\b)"
-_IN_JOBSET = rf"replicatedJobs(?:\[(?P<row>\d+)\])?\.template\.spec\.template\.{_POD_PART}"
-# Maps a kind to the paths of its pod templates. Paths in decoding errors have no indices, so indices are optional.
-_TEMPLATES = {
-    "JobSet": re.compile(rf"spec\.{_IN_JOBSET}"),
-    "TrainingRuntime": re.compile(rf"spec\.template\.spec\.{_IN_JOBSET}"),
-    "Job": re.compile(rf"spec\.(?:tasks(?:\[(?P<row>\d+)\])?\.)?template\.{_POD_PART}"),
-    "StatefulSet": re.compile(rf"spec\.template\.{_POD_PART}"),
-    "Pod": re.compile(_POD_PART),
-}
+_ROW = r"(?:\[(?P<row>\d+)\])?"  # paths in decoding errors have no indices, so indices are optional
 _WORKLOAD = (
     (r"spec\.(template\.spec\.)?(network\.subdomain|serviceName)\b", "network.subdomain"),
     (r"metadata\.name$", "name"),
@@ -74,8 +66,8 @@ class FieldMapper:
         Returns None if there is no such field in the job file. `path` is the path of the field in the manifest, such as
         `spec.template.spec.containers[0].image`. Indices in the path may be omitted.
         """
-        pattern = _TEMPLATES.get(manifest["kind"])
-        if pattern is not None and (found := pattern.match(path)):
+        at = template_path(manifest)
+        if at is not None and (found := _in_template(at).match(path)):
             try:
                 return self._in_template(self._template(manifest, found), path[found.end() :])
             except (LookupError, ValueError, StopIteration):  # stepset has not rendered the field at this path
@@ -175,6 +167,12 @@ class FieldMapper:
         if inner[0] == "resources":
             return self.resources(pod)
         return f"{prefix}{inner[0]}" if inner[0] in ("image", "command", "args") else in_template
+
+
+def _in_template(path: str) -> re.Pattern[str]:
+    """Returns a pattern that matches the path of a pod template before `metadata` or `spec`."""
+    prefix = re.escape(f"{path}.").replace(re.escape("[]"), _ROW) if path else ""
+    return re.compile(prefix + _POD_PART)
 
 
 def _tokens(path: str) -> list[str]:

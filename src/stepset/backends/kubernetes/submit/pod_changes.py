@@ -12,8 +12,6 @@ from stepset.targets.pods.sidecars import with_sidecars
 ChangePod = Callable[[Manifest], Manifest]
 """A function that returns a changed copy of a pod template. A pod template has the fields metadata and spec."""
 
-_HAVE_PODS = ("JobSet", "Job", "StatefulSet", "TrainingRuntime")
-
 
 def with_changed_pods(manifest: Manifest, change: ChangePod) -> Manifest:
     """Returns a copy of a manifest in which `change` was applied to every pod template.
@@ -21,7 +19,7 @@ def with_changed_pods(manifest: Manifest, change: ChangePod) -> Manifest:
     If `change` adds a container, this container becomes a sidecar, like a container in the job's `pod_template`, unless
     the container has `restartPolicy: Never`.
     """
-    if manifest["kind"] not in _HAVE_PODS:
+    if not templates_of(manifest):
         return manifest
     changed = deepcopy(dict(manifest))
     for template in templates_of(changed):

@@ -33,7 +33,6 @@ async def missing_service_accounts(
     named: set[str] = {
         template["spec"]["serviceAccountName"]
         for each in objects
-        if each["kind"] in ("JobSet", "TrainingRuntime", "StatefulSet", "Job")
         for template in templates_of(each)
         if template["spec"].get("serviceAccountName")
     }

@@ -37,6 +37,7 @@ from stepset.backends.orphan_policy import OrphanStop
 from stepset.backends.run_names import being_deleted, name_taken
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.metadata import OWNER_HASH, RUN, SPEC_HASH, SUBMISSION, SUBMITTED_BY
+from stepset.targets.pod_templates import templates_of
 from stepset.targets.request import RenderRequest
 
 RUNTIME_TIMEOUT = 10.0
@@ -75,7 +76,7 @@ async def submit(
     """
     # Render in a thread, because rendering a large job takes long, and `change_pod` may block.
     *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
-    runtimes = [each for each in rest if each["kind"] == "TrainingRuntime"]
+    runtimes = [each for each in rest if templates_of(each)]
     # Create the ConfigMaps last. Then a pod with a ConfigMap starts only after all other objects were created.
     companions = sorted((each for each in rest if each not in runtimes), key=lambda each: each["kind"] == "ConfigMap")
     submission = _Submission(namespaced, request, target)

@@ -13,11 +13,11 @@ from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.targets.metadata import GROUP
 from stepset.targets.pod_templates import templates_of
 from stepset.targets.request import RenderRequest
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
 # The uid of an owner that does not exist. A policy may refuse pods without an owner. The server does not check whether
 # the owner exists.
 _MISSING_OWNER = "00000000-0000-0000-0000-000000000000"
-_OWNERS = {"statefulset": ("apps/v1", "StatefulSet"), "volcano": ("batch.volcano.sh/v1alpha1", "Job")}
 
 
 def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest]) -> list[dict[str, Any]]:
@@ -27,11 +27,12 @@ def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest])
         from stepset.targets.kinds.jobset import render
 
         objects = render(request)
-    version, kind = _OWNERS.get(target, ("batch/v1", "Job"))
+    kind = WORKLOAD_KINDS[target].pod_owner
     pods = []
     for template in templates_of(objects[-1]):
         name = f"{request.run}-{template['metadata']['labels'][GROUP]}-0-0"
-        owner = {"apiVersion": version, "kind": kind, "name": request.run, "uid": _MISSING_OWNER, "controller": True}
+        of_kind = {"apiVersion": kind.api_version, "kind": kind.kind}
+        owner = {**of_kind, "name": request.run, "uid": _MISSING_OWNER, "controller": True}
         metadata = {**template["metadata"], "name": name, "ownerReferences": [owner]}
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
     return pods

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from stepset.backends.kubernetes.api.resources import (
     EVENTS,
-    JOBS,
-    JOBSETS,
     PODS,
     QUEUE_WORKLOADS,
     Manifest,
     Resource,
+    resource_for,
     resource_of,
+    target_of,
 )
 from stepset.targets.metadata import QUEUE_LABEL, RUN
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
-_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 KUEUE_UID = "kueue.x-k8s.io/job-uid"
 """The label of a Kueue Workload with the uid of the object that waits in the queue."""
 
@@ -78,11 +78,10 @@ def of_kind(namespace: str, workloads: Resource, run: str = "") -> list[Collecti
     labels = {"labelSelector": f"{RUN}={run}" if run else RUN}
     itself = {"fieldSelector": f"metadata.name={run}"} if run else labels
     found = [Collection(workloads.path(namespace), itself), Collection(PODS.path(namespace), labels)]
-    if workloads.plural == "trainjobs":
-        found.append(Collection(JOBSETS.path(namespace), itself))
-    if workloads.plural in ("trainjobs", "jobsets"):
-        of_jobset = {"labelSelector": f"{_JOBSET_NAME}={run}" if run else _JOBSET_NAME}
-        found.append(Collection(JOBS.path(namespace), of_jobset))
+    target = target_of(workloads)
+    for kind, label in WORKLOAD_KINDS[target].followed if target is not None else ():
+        by_label = {"labelSelector": f"{label}={run}" if run else label}
+        found.append(Collection(resource_for(kind).path(namespace), by_label if label else itself))
     return found
 
 

@@ -23,13 +23,14 @@ from stepset.backends.kubernetes.api.replies import NOT_FOUND
 from stepset.backends.kubernetes.api.resources import (
     PRIORITY_CLASSES,
     QUEUE_WORKLOADS,
-    RUNTIMES,
     WORKLOADS,
     Resource,
+    resource_for,
 )
 from stepset.backends.kubernetes.watch.selectors import KUEUE_UID
 from stepset.errors import StepsetError
 from stepset.targets.pod_templates import priority_classes
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, text
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
@@ -48,7 +49,6 @@ CHECK_TIMEOUT = 10.0
 
 _CHECK_INTERVAL = 1.0
 """The interval in seconds at which `UnqueuedRuns.run` determines the runs without a Workload."""
-_KINDS = {"JobSet": "jobset", "TrainJob": "trainjob", "StatefulSet": "statefulset", "Job": "job"}
 
 
 class UnqueuedRuns:
@@ -137,7 +137,7 @@ class UnqueuedRuns:
                 self._account = await account_name(self._namespaced.client)
         if self._account is None:
             return ""
-        grant = replace(self._namespaced.grant, targets=(_KINDS[workload.kind],), gang="kueue", priorities=True)
+        grant = replace(self._namespaced.grant, targets=(workload.target,), gang="kueue", priorities=True)
         return grant.command(workload.namespace, self._account)
 
     async def _has_kueue_workload(self, workload: Workload) -> bool | None:
@@ -169,9 +169,10 @@ class UnqueuedRuns:
         return self._lookups[resource, name]
 
     async def _of_pods(self, workload: Workload) -> Sequence[str]:
-        client, kind = self._namespaced.client, WORKLOADS[_KINDS[workload.kind]]
+        client, kind = self._namespaced.client, WORKLOADS[workload.target]
         found = await client.get(self._namespaced.one(kind, workload.name))
-        if found.accepted and workload.kind == "TrainJob":
+        templates = resource_for(WORKLOAD_KINDS[workload.target].templates)
+        if found.accepted and templates != kind:
             runtime = text(part(found.body, "spec", "runtimeRef"), "name")
-            found = await client.get(self._namespaced.one(RUNTIMES, runtime))
+            found = await client.get(self._namespaced.one(templates, runtime))
         return priority_classes(found.body) if found.accepted else ()

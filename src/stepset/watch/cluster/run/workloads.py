@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from stepset.targets.workload_kinds import CREATORS
 from stepset.watch.cluster.ownership import Owner
 from stepset.watch.cluster.planned import job_of
 from stepset.watch.cluster.workload import Workload, combined
-
-CREATORS = ("JobSet", "TrainJob")
-"""The kinds whose controllers create Jobs or JobSets."""
 
 _JOBS_KEPT = 1000  # the number of Jobs, including deleted ones, whose pods may still change
 
