@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from stepset.spec import TrainingJob, parse_job
 from stepset.spec.options import KINDS, MODELS
 from tests.frameworks.cases import CASES
+from tests.targets.cases import own_fields
 
 JobFile = dict[str, Any]
 
@@ -42,6 +43,11 @@ ACCELERATORS = [
     "huawei.com/Ascend910",
     "volcano.sh/vgpu-memory",
 ]
+
+
+def _values(section: str) -> dict[str, st.SearchStrategy[Any]]:
+    """The fields of a section that only some targets have."""
+    return {name: field.values for name, field in own_fields(section).items()}
 
 
 @cache
@@ -187,6 +193,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "user_errors": st.sampled_from(["restart", "fail"]),
                 "lost_node": st.sampled_from(["report", "release"]),
                 "lost_node_after": DURATIONS,
+                **_values("restart"),
             },
         ),
         "hang": st.one_of(
@@ -204,7 +211,8 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "gang": st.sampled_from(["none", "kueue", "coscheduling", "volcano"]),
                 "min_member": st.integers(1, 9),
                 **_PLACEMENT,
-                "topology": st.just({"exclusive": "rack"}),
+                "topology": st.fixed_dictionaries({}, optional=_values("scheduling.topology")),
+                **_values("scheduling"),
             },
         ),
         "network": st.fixed_dictionaries(
@@ -215,6 +223,7 @@ def _fields(kind: str) -> st.SearchStrategy[JobFile]:
                 "cluster_domain": st.just("k8s.example"),
                 "peer_timeout": DURATIONS,
                 "policy": st.booleans(),
+                **_values("network"),
             },
         ),
         "service_account": LABELS,

@@ -8,6 +8,7 @@ import pytest
 
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
 from stepset.targets.pod_templates import templates_of
+from stepset.targets.request import TARGET_NAMES
 from stepset_airflow.run.pod_mutation import mutate_pod
 from tests.airflow.policy import pods_changed_by
 from tests.targets.making import rendered
@@ -24,7 +25,7 @@ def tolerate(pod: Any) -> None:
     pod.spec.tolerations = [*(pod.spec.tolerations or []), V1Toleration(key="gpu", operator="Exists")]
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_the_hook_changes_the_pods_of_every_group_and_nothing_else(target: str) -> None:
     roles = ROLES if target in ("jobset", "trainjob") else []
     before = rendered(target, framework="torch", num_nodes=2, roles=roles)

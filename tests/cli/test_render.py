@@ -12,6 +12,7 @@ import yaml
 import stepset
 from stepset.targets.dump import to_json, to_yaml
 from stepset.targets.rbac import rbac
+from stepset.targets.request import TARGET_NAMES
 from tests.cli.conftest import Cli
 
 JOB = {"name": "digits", "image": "registry.example/train:1", "script": "train.py", "num_nodes": 2}
@@ -34,7 +35,7 @@ class TestRender:
     def test_two_calls_print_the_same(self, cli: Cli, job: Path) -> None:
         assert cli("render", "job.yaml").out == cli("render", "job.yaml").out
 
-    @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+    @pytest.mark.parametrize("target", TARGET_NAMES)
     def test_every_target_in_json(self, cli: Cli, job: Path, target: str) -> None:
         result = cli("render", "job.yaml", "--target", target, "-o", "json")
         assert result.out == to_json(stepset.render(job, target))

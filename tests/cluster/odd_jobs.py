@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.strategies import JobFile, job_files
+from tests.targets.cases import OWN_FIELDS
 
 _LONG = "a" * 63
 _TOO_LARGE = 2**31
@@ -134,7 +135,7 @@ _PLACES: dict[str, st.SearchStrategy[Any]] = {
             {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
         ]
     ),
-    "scheduling.topology": _one(_KEYS).map(lambda key: {"exclusive": key}),
+    **{path: field.odd for path, field in OWN_FIELDS.items()},
     "network.subdomain": _one(["a" * 63, "a" * 64, "0a", "a-", "a.b", "a\n"]),
     "network.cluster_domain": _one(["k8s.example.", "A b", "K8S", "a..b", "-a", "a" * 254]),
     "network.peer_timeout": _one([0, 1, _TOO_LARGE - 1, _TOO_LARGE, 10**12]),

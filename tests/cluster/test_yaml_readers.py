@@ -15,7 +15,8 @@ from stepset.rendering import make_request
 from stepset.sources import Sources
 from stepset.spec import parse_job
 from stepset.targets.dump import to_yaml
-from stepset.targets.render import TARGETS, render
+from stepset.targets.kinds import TARGETS
+from stepset.targets.render import render
 from tests.cluster.testbed.handle import Cluster
 from tests.targets.yaml_texts import MISREAD, TEXTS
 

@@ -17,9 +17,9 @@ from kubernetes.client import Configuration
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
-from stepset.backends.kubernetes.api.exec import PodCommand, exec_in_pod
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.pod_command import PodCommand, exec_in_pod
 from stepset.backends.kubernetes.pod_exec import pod_command
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.run_status import Phase, RankStatus, RunStatus

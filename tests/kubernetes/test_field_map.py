@@ -87,19 +87,13 @@ def test_variables_and_volumes_are_named() -> None:
 @pytest.mark.parametrize(
     ("target", "kind", "path", "field"),
     [
-        ("job", "Job", "spec.template.spec.containers[0].image", "image"),
-        ("statefulset", "StatefulSet", "spec.replicas", "num_nodes"),
-        ("statefulset", "StatefulSet", "spec.template.spec.priorityClassName", "scheduling.priority_class"),
         ("volcano", "Job", "spec.tasks[0].template.spec.containers[0].image", "roles.watch.image"),
-        ("trainjob", "TrainJob", "spec.trainer.image", "image"),
-        ("trainjob", "TrainJob", "spec.trainer.numNodes", "num_nodes"),
         ("trainjob", "TrainingRuntime", "spec.template.spec.network.subdomain", "network.subdomain"),
         ("trainjob", "TrainingRuntime", f"spec.template.{POD}.dnsPolicy", "pod_template.dnsPolicy"),
     ],
 )
-def test_fields_of_other_targets(target: str, kind: str, path: str, field: str) -> None:
-    roles = {} if target in ("volcano", "trainjob") else {"roles": []}
-    assert mapped(kind, path, target, **roles) == field
+def test_fields_of_pods_in_other_targets(target: str, kind: str, path: str, field: str) -> None:
+    assert mapped(kind, path, target) == field
 
 
 def test_a_field_that_pod_template_sets_is_mapped_to_pod_template() -> None:

@@ -12,9 +12,9 @@ import pytest
 from kubernetes.client import Configuration
 
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
-from stepset.backends.kubernetes.api.exec import PodCommand, read_from_pod
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.pod_command import PodCommand, read_from_pod
 from stepset.backends.kubernetes.logs.pods import log_pod
 from stepset.backends.kubernetes.pod_stacks import PodsToRead, pods_to_read
 from stepset.backends.stacks import MOST_AT_ONCE, PodStacks, read_stacks, running_ranks

@@ -17,6 +17,7 @@ from stepset.cli.output.status_page import status_page
 from stepset.run_status import RunStatus
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob
+from stepset.targets.request import TARGET_NAMES
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
@@ -61,7 +62,7 @@ def test_the_state_of_a_run_contains_the_account(target: str) -> None:
     assert status.to_dict()["submitted_by"] == "jane@example.com"
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_the_state_that_submit_returns_contains_the_account_and_the_other_metadata(target: str) -> None:
     async def submitting() -> RunStatus:
         server: ApiServer

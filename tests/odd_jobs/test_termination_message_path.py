@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.targets.request import TARGET_NAMES
 from tests.odd_jobs import OddJob, everywhere
 from tests.targets.making import container
 
@@ -16,7 +17,7 @@ ODD_JOB = OddJob(
 )
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_without_the_agent_it_is_kept(target: str) -> None:
     objects = ODD_JOB.render(target, framework="plain", agent=False)
     assert container(objects)["terminationMessagePath"] == PATH["terminationMessagePath"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepset.errors import BadInputError
+from stepset.targets.request import TARGET_NAMES
 from tests.odd_jobs import OddJob, everywhere
 from tests.targets.making import pod
 
@@ -20,7 +21,7 @@ ODD_JOB = OddJob(
 )
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_whole_numbers_are_accepted(target: str) -> None:
     objects = ODD_JOB.render(target, scheduling={"tolerations": _TOLERATIONS})
     if target != "trainjob":  # its nodes' tolerations are in the runtime

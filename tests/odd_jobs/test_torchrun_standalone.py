@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepset.targets.request import TARGET_NAMES
 from tests.odd_jobs import OddJob, everywhere
 
 ODD_JOB = OddJob(
@@ -18,7 +19,7 @@ ODD_JOB = OddJob(
 )
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_on_one_node_the_command_is_accepted(target: str) -> None:
     assert ODD_JOB.render(target, num_nodes=1)
 

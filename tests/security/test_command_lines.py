@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepset.cli.app import build, call
+from stepset.targets.request import TARGET_NAMES
 from tests.cli.conftest import STEPSET
 
 COMMAND = build()
@@ -83,7 +84,7 @@ JOB = st.fixed_dictionaries(
     {"command": st.just(["true"]) | VALUE, "image": st.just("a") | VALUE},
     optional=dict.fromkeys(OTHER_FIELDS, VALUE | PART | st.lists(PART, max_size=2)),
 )
-TARGETS = st.sampled_from(["jobset", "trainjob", "statefulset", "job", "volcano"])
+TARGETS = st.sampled_from(TARGET_NAMES)
 
 
 @settings(max_examples=3 * settings().max_examples)

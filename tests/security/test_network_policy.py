@@ -9,9 +9,10 @@ import pytest
 from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.targets.metadata import RUN
 from stepset.targets.rbac import rules
+from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import of_kind, rendered
 
-TARGETS = ["jobset", "trainjob", "statefulset", "job", "volcano"]
+TARGETS = TARGET_NAMES
 POLICY: dict[str, Any] = {"network": {"policy": True}}
 
 

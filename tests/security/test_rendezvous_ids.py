@@ -15,10 +15,11 @@ from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset.targets.config_maps import placeholder
 from stepset.targets.names import RENDEZVOUS_KEY
+from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import rendered
 
 ELASTIC: dict[str, Any] = {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}, "num_nodes": 2}
-TARGETS = ["jobset", "trainjob", "statefulset", "job", "volcano"]
+TARGETS = TARGET_NAMES
 
 
 def agent_config_map(objects: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from stepset.spec import TrainingJob, load_job, parse_job
 from stepset.spec.job import ENTRIES
 from stepset.spec.options import KINDS
 from tests.strategies import job_files
+from tests.targets.cases import OWN_FIELDS
 
 # One value, other than its default, for every field of every part of the job file: field -> (given, read back as).
 PLACEMENT: dict[str, Any] = {
@@ -72,7 +73,6 @@ FULL: dict[str, Any] = {
         "gang": "coscheduling",
         "min_member": 2,
         **PLACEMENT,
-        "topology": {"exclusive": "rack"},
         "launcher": PLACEMENT,
     },
     "network": {
@@ -89,6 +89,12 @@ FULL: dict[str, Any] = {
     "pod_template": {"spec": {"hostIPC": True}},
     "agent": True,
 }
+for _path, _field in OWN_FIELDS.items():
+    *_above, _name = _path.split(".")
+    _section = FULL
+    for _each in _above:
+        _section = _section.setdefault(_each, {})
+    _section[_name] = _field.value
 
 
 def _unset(part: Any, path: str = "") -> list[str]:

@@ -14,8 +14,9 @@ from typing import Any
 import stepset
 from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.dump import to_yaml
+from stepset.targets.kinds import TARGETS
 from stepset.targets.metadata import SPEC_HASH
-from stepset.targets.render import TARGETS
+from tests.targets.cases import CASES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GOLDEN = EXAMPLES / "golden"
@@ -24,22 +25,7 @@ GOLDEN = EXAMPLES / "golden"
 NAMESPACES = {"mpich": "ml"}
 
 # (example, target) -> the error, if the target does not support the example.
-REFUSED = {
-    ("job", "job"): "roles.prepare: target job",
-    ("job", "statefulset"): "roles.prepare: target statefulset",
-    ("job", "volcano"): "roles.prepare.before: Volcano",
-    ("mpi", "job"): "framework: target job",
-    ("mpi", "statefulset"): "framework: target statefulset",
-    ("mpich", "job"): "framework: target job",
-    ("mpich", "statefulset"): "framework: target statefulset",
-    ("roles", "job"): "roles.prepare: target job",
-    ("roles", "statefulset"): "roles.prepare: target statefulset",
-    ("roles", "volcano"): "roles.prepare.before: Volcano",
-    ("torch-elastic", "volcano"): "framework.elastic: a Volcano Job",
-    ("torch-queue", "job"): "restart.max_restarts: target job",
-    ("torch-queue", "statefulset"): "restart.user_errors: target statefulset",
-    ("torch-queue", "volcano"): "restart.user_errors: target volcano",
-}
+REFUSED = {(name, target): error for target, case in CASES.items() for name, error in case.unsupported.items()}
 
 
 def examples() -> list[str]:

@@ -10,7 +10,7 @@ from stepset.plan.model import LaunchPlan
 from stepset.rendering import make_request
 from stepset.sources import Sources
 from stepset.spec import parse_job
-from stepset.targets.render import TARGETS
+from stepset.targets.kinds import TARGETS
 from stepset.targets.request import RenderRequest
 
 Manifest = dict[str, Any]
@@ -37,7 +37,7 @@ def plan(**job: Any) -> LaunchPlan:
 
 def rendered(target: str = "jobset", **job: Any) -> list[Manifest]:
     """Returns the manifests of such a job, without the preflight."""
-    return TARGETS[target](request(**job))
+    return TARGETS[target].render(request(**job))
 
 
 def of_kind(objects: list[Manifest], kind: str) -> Manifest:

@@ -19,7 +19,8 @@ from stepset.sources import Sources
 from stepset.sources.requirements import job_requirements
 from stepset.spec import TrainingJob
 from stepset.targets.dump import to_json, to_yaml
-from stepset.targets.render import TARGETS, render
+from stepset.targets.kinds import TARGETS
+from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 from tests.strategies import jobs
 from tests.targets.making import Manifest
@@ -80,7 +81,7 @@ def test_two_renders_are_equal_or_the_job_is_rejected_with_a_reason(target: str,
 @given(job=jobs())
 def test_references_between_manifests_are_resolved(target: str, job: TrainingJob) -> None:
     request = _request(job)
-    objects = None if request is None else TARGETS[target](request) if _rendered(request, target) else None
+    objects = None if request is None else TARGETS[target].render(request) if _rendered(request, target) else None
     if objects is None:
         return
     assert max(Counter((each["kind"], each["metadata"]["name"]) for each in objects).values()) == 1

@@ -16,6 +16,7 @@ from stepset.errors import BadInputError
 from stepset.rendering import agent_text
 from stepset.spec.options import KINDS
 from stepset.targets.dump import to_json, to_yaml
+from tests.targets.cases import CASES
 from tests.targets.golden import (
     EXAMPLES,
     GOLDEN,
@@ -28,18 +29,8 @@ from tests.targets.golden import (
 )
 
 PAIRS = list(pairs())
-# An object precedes the objects that mount it, select by it or refer to it.
-ORDER = [
-    "ConfigMap",
-    "Secret",
-    "Service",
-    "PodGroup",
-    "TrainingRuntime",
-    "JobSet",
-    "TrainJob",
-    "StatefulSet",
-    "Job",
-]
+# An object precedes the objects that mount it, select by it or refer to it. The workload is the last object.
+BEFORE_THE_WORKLOAD = ("ConfigMap", "Secret", "Service", "PodGroup")
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
@@ -71,7 +62,7 @@ def test_a_target_that_does_not_support_the_example_rejects_it(name: str, target
 @pytest.mark.parametrize(("name", "target"), PAIRS, ids=lambda v: v)
 def test_manifests_are_in_the_order_of_an_apply(name: str, target: str) -> None:
     kinds = [each["kind"] for each in render_example(name, target)]
-    assert kinds == sorted(kinds, key=ORDER.index)
+    assert kinds == sorted(kinds, key=(*BEFORE_THE_WORKLOAD, *CASES[target].objects).index)
 
 
 def test_yaml_and_json_contain_the_same_objects() -> None:

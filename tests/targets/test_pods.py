@@ -10,6 +10,7 @@ import pytest
 
 from stepset.targets.config_maps import config_map, content_size
 from stepset.targets.render import render
+from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import IMAGE, agent_config, container, env, of_kind, pod, rendered, request, workload
 
 ALL = ("jobset", "trainjob", "statefulset", "job", "volcano")
@@ -116,7 +117,7 @@ class TestAgent:
         assert config["launcher"] == ["torchrun", "--no-python"]
         assert config["program"] == ["python3", "-u", "/stepset/code/train.py"]
 
-    @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+    @pytest.mark.parametrize("target", TARGET_NAMES)
     def test_the_agent_of_the_world_knows_the_times_of_a_hang(self, target: str) -> None:
         prepare = {"name": "prepare", "image": "i", "command": ["true"]}
         roles = {} if target in ("job", "statefulset") else {"roles": [prepare]}
@@ -153,7 +154,7 @@ class TestAgent:
         assert (container(objects)["command"], container(objects)["args"]) == (["/opt/train"], ["x"])
         assert [each["kind"] for each in objects] == ["JobSet"]
 
-    @pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+    @pytest.mark.parametrize("target", TARGET_NAMES)
     def test_a_run_that_continues_an_earlier_run_continues_its_count(self, target: str) -> None:
         assert "attempt" not in agent_config(render(request(), target))
         assert agent_config(render(replace(request(), attempt=2), target))["attempt"] == 2

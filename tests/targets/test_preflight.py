@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,16 @@ from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
 from stepset.targets.config_maps import CONFIG_MAP_LIMIT
+from stepset.targets.kinds import TARGETS
 from stepset.targets.render import render
-from stepset.targets.validation.preflight import check, check_sizes, name_budget
+from stepset.targets.validation.preflight import check, check_sizes
+from tests.targets.cases import CASES
 from tests.targets.making import IMAGE, rendered, request
 
 BEFORE = {"before": True, "command": ["x"]}
 LAUNCHER = {"framework": "mpi", "procs_per_node": 1}
 ELASTIC = {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 1}}, "procs_per_node": 1}
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-EXCLUSIVE = {"scheduling": {"topology": {"exclusive": "rack"}}}
 
 
 def _problems(target: str = "jobset", run: str | None = None, **job: Any) -> list[str]:
@@ -34,20 +36,11 @@ def _problems(target: str = "jobset", run: str | None = None, **job: Any) -> lis
 class TestNames:
     @pytest.mark.parametrize(
         ("target", "nodes", "budget"),
-        [
-            ("jobset", 10, 48),
-            ("jobset", 100, 47),
-            ("trainjob", 1000, 46),
-            ("job", 10, 61),
-            ("job", 100, 60),
-            ("statefulset", 10, 52),
-            ("volcano", 10, 56),
-            ("volcano", 100, 55),
-        ],
+        [(name, *each) for name, case in CASES.items() for each in case.name_budgets.items()],
     )
     def test_each_target_has_its_budget(self, target: str, nodes: int, budget: int) -> None:
         job = parse_job({"name": "digits", "image": IMAGE, "command": ["train"], "num_nodes": nodes})
-        assert name_budget(make_plan(job), target) == budget
+        assert TARGETS[target].name_budget(make_plan(job)) == budget
         assert _problems(target, "a" * budget, num_nodes=nodes) == []
         (line,) = _problems(target, "a" * (budget + 1), num_nodes=nodes)
         assert line == (
@@ -125,11 +118,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         f"scheduling.queue_name: {'q' * 64!r} is not a label value",
     ),
     ("priority class", {"scheduling": {"priority_class": "a_b"}}, "scheduling.priority_class: 'a_b' is not a name"),
-    (
-        "topology's label",
-        {"scheduling": {"topology": {"exclusive": "my rack"}}},
-        "scheduling.topology.exclusive: 'my rack' is not the label of a node",
-    ),
     (
         "role's node selector",
         {"roles": [{"name": "r", "command": ["x"], "scheduling": {"node_selector": {"a": "b/c"}}}]},
@@ -298,27 +286,6 @@ TOLERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": ["a"]}, "key must be text; put it in quotes"),
     ({"key": "a", "efect": "NoExecute"}, "unknown field 'efect'; did you mean 'effect'?"),
 ]
-REFUSED_BY_TARGET: list[tuple[str, dict[str, Any], str]] = [
-    ("job", {"roles": [{"name": "r", "command": ["x"]}]}, "roles.r: target job cannot start and stop"),
-    ("statefulset", LAUNCHER, "framework: target statefulset cannot start and stop"),
-    ("job", {"restart": {"max_restarts": 1}}, "restart.max_restarts: target job cannot"),
-    (
-        "statefulset",
-        {"restart": {"max_restarts": 1, "user_errors": "fail"}},
-        "restart.user_errors: target statefulset cannot distinguish",
-    ),
-    ("volcano", {"restart": {"max_restarts": 1, "user_errors": "fail"}}, "restart.user_errors: target volcano"),
-    ("statefulset", {"deadline": "1h"}, "deadline: a StatefulSet has none"),
-    ("statefulset", {"ttl": "1h"}, "ttl: a StatefulSet has none"),
-    ("volcano", {"roles": [{"name": "r", **BEFORE}]}, "roles.r.before: Volcano starts the nodes once the role runs"),
-    ("volcano", ELASTIC, "framework.elastic: a Volcano Job"),
-    ("volcano", {"network": {"subdomain": "x"}}, "network.subdomain: Volcano names the Service"),
-    ("volcano", {"scheduling": {"gang": "coscheduling"}}, "scheduling.gang: Volcano itself schedules the gang"),
-    *(
-        (target, EXCLUSIVE, "scheduling.topology.exclusive: only a JobSet")
-        for target in ("job", "statefulset", "volcano")
-    ),
-]
 ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     ("jobset", {}),
     ("jobset", LAUNCHER),
@@ -354,10 +321,9 @@ def test_an_invalid_toleration_is_rejected(toleration: dict[str, Any], start: st
 
 
 @pytest.mark.parametrize(
-    ("target", "job", "start"),
-    [pytest.param(*each, id=f"{each[0]}-{each[2].split(':')[0]}") for each in REFUSED_BY_TARGET],
+    ("target", "job", "start"), [(name, *refusal) for name, case in CASES.items() for refusal in case.refused]
 )
-def test_unsupported_fields_of_a_target_are_rejected(target: str, job: dict[str, Any], start: str) -> None:
+def test_unsupported_fields_of_a_target_are_rejected(target: str, job: Mapping[str, Any], start: str) -> None:
     assert any(line.startswith(start) for line in _problems(target, **job))
     assert not any(line.startswith(start) for line in _problems("jobset", **job))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stepset.errors import BadInputError
 from stepset.targets.dump import to_yaml
 from stepset.targets.rbac import Account, rbac, rules
+from stepset.targets.request import TARGET_NAMES
 from tests.fuzzing import FUZZED
 from tests.targets.making import rendered
 
@@ -36,7 +37,7 @@ def _verbs(target: str = "jobset", **how: Any) -> dict[tuple[str, str], list[str
     return {(rule["apiGroups"][0], rule["resources"][0]): rule["verbs"] for role in roles for rule in role["rules"]}
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_the_role_can_create_own_and_delete_every_rendered_object(target: str) -> None:
     gang = {} if target == "volcano" else {"gang": "coscheduling"}
     framework = "mpi" if target in ("jobset", "trainjob", "volcano") else "torch"

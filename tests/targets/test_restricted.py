@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.spec import TrainingJob, parse_job
-from stepset.targets.render import TARGETS, render
+from stepset.targets.kinds import TARGETS
+from stepset.targets.render import render
 from stepset.targets.validation.preflight import check
 from stepset.targets.validation.restricted import restricted_problems
 from tests.strategies import jobs
@@ -60,7 +61,7 @@ def test_every_pod_of_any_job_is_admitted(job: TrainingJob, target: str) -> None
         check(given_request.job, given_request.plan, target)
     except BadInputError:
         return
-    for each in TARGETS[target](given_request):
+    for each in TARGETS[target].render(given_request):
         for template in pod_templates(each):
             assert violations(template) == []
 

@@ -20,6 +20,7 @@ from stepset.defaults import TARGET
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.spec.job import TrainingJob
 from stepset.targets.gang import queue_labels
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset_kfp.access_modes import WORKSPACE_REMEDY, allow_several_nodes
 from stepset_kfp.backend import in_kfp_pod
 from stepset_kfp.step.orphan import orphan_stop
@@ -152,7 +153,7 @@ def _check_queue(connection: Connection, namespace: str, job: TrainingJob, targe
     Kueue would never admit such a run. The function does not check a queue or a priority class that the account of the
     step has no permission to read.
     """
-    labels = job.labels if target == "volcano" else {**job.labels, **queue_labels(job)}
+    labels = job.labels if WORKLOAD_KINDS[target].own_queue else {**job.labels, **queue_labels(job)}
     if problems := connection.call(
         check_queue, connection.client, namespace, labels, grant_of(job, target, "kfp")
     ).problems:

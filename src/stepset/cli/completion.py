@@ -47,9 +47,9 @@ def frameworks(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     """Returns the kinds of workload that start with `incomplete`."""
-    from stepset.targets.render import TARGETS
+    from stepset.targets.workload_kinds import TARGET_NAMES
 
-    return [kind for kind in TARGETS if kind.startswith(incomplete)]
+    return [kind for kind in TARGET_NAMES if kind.startswith(incomplete)]
 
 
 def failure_kinds(incomplete: str) -> list[str]:

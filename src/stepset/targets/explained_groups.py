@@ -19,7 +19,7 @@ from stepset.targets.names import CONTAINER
 from stepset.targets.notes import container_notes
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.strategic_merge import merge
-from stepset.targets.validation.pods import template_problems
+from stepset.targets.validation.pod_checks import template_problems
 
 _PLANNED = {field: [f"<{field} of the plan>"] for field in ("command", "args")}
 """Placeholders for the command and the args of the plan, before `pod_template` is merged.

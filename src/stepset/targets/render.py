@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from stepset.targets.kinds import job, jobset, statefulset, trainjob, volcano
+from stepset.targets.kinds import TARGETS
 from stepset.targets.request import RenderRequest
 from stepset.targets.validation.preflight import check_request, check_sizes
-
-TARGETS: Mapping[str, Callable[[RenderRequest], list[dict[str, Any]]]] = {
-    "jobset": jobset.render,
-    "trainjob": trainjob.render,
-    "statefulset": statefulset.render,
-    "job": job.render,
-    "volcano": volcano.render,
-}
 
 
 def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
@@ -25,6 +16,6 @@ def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any
     reject the job.
     """
     check_request(request, target)
-    objects = TARGETS[target](request)
+    objects = TARGETS[target].render(request)
     check_sizes(objects)
     return objects

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from stepset.defaults import TARGET
 from stepset.unstructured import Fields, text
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -179,6 +180,7 @@ WORKLOAD_KINDS: Mapping[str, WorkloadKind] = {
 TARGET_NAMES = tuple(WORKLOAD_KINDS)
 TARGET_LIST = f"{', '.join(TARGET_NAMES[:-1])} or {TARGET_NAMES[-1]}"
 """The names of the targets in texts for users."""
+TARGET_LIST_WITH_DEFAULT = TARGET_LIST.replace(TARGET, f"{TARGET} (default)", 1)
 
 CREATORS = frozenset(each.api.kind for each in WORKLOAD_KINDS.values() if each.followed)
 """The kinds whose controllers create Jobs or JobSets."""

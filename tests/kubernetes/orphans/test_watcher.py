@@ -10,6 +10,7 @@ import pytest
 from stepset.backends.kubernetes.orphans.watcher import program_text, watcher
 from stepset.backends.kubernetes.submit.watchers import image_and_placement
 from stepset.backends.orphan_policy import OrphanStop, OwnerPod, WorkflowStep
+from stepset.targets.request import TARGET_NAMES
 from stepset.watch.cluster.ownership import is_run, run_of
 from tests.targets.making import rendered
 from tests.targets.pod_security import violations
@@ -36,7 +37,7 @@ def unescaped(text: str) -> str:
     return text.replace("$$", "$")
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_the_workload_owns_the_watcher_which_is_no_part_of_the_run(target: str) -> None:
     job = made(target)
     (owner,) = job["metadata"]["ownerReferences"]
@@ -45,7 +46,7 @@ def test_the_workload_owns_the_watcher_which_is_no_part_of_the_run(target: str) 
     assert run_of(job) == run_of(job["spec"]["template"]) == ""
 
 
-@pytest.mark.parametrize("target", ["jobset", "trainjob", "statefulset", "job", "volcano"])
+@pytest.mark.parametrize("target", TARGET_NAMES)
 def test_the_training_pods_get_no_credentials_and_the_watcher_has_an_account_of_its_own(target: str) -> None:
     job = made(target)
     assert pod(job)["serviceAccountName"] == "stepset-orphan"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepset.backends.kubernetes.api.exec import PodCommand
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.pod_command import PodCommand
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.backends.kubernetes.logs.pods import log_pod
 from stepset.backends.running import running_row

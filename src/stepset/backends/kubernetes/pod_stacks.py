@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stepset.backends.kubernetes.api.exec import PodCommand
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.pod_command import PodCommand
 from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.find import pods_with_logs
 from stepset.backends.kubernetes.logs.pods import LogPod

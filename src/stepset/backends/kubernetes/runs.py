@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
-from stepset.backends.kubernetes.api.exec import PodCommand
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.pod_command import PodCommand
 from stepset.backends.kubernetes.api.portal import items_of
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Manifest, resource_of
 from stepset.backends.kubernetes.find import (

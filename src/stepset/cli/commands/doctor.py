@@ -10,6 +10,7 @@ import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.run_args import Output
+from stepset.targets.workload_kinds import TARGET_LIST
 
 if TYPE_CHECKING:
     from stepset.cli.doctor.findings import Finding
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 @takes_backend
 def doctor(
-    target: Annotated[
-        str, typer.Option(metavar="KIND", help="On a cluster: jobset, trainjob, statefulset, job or volcano.")
-    ] = "jobset",
+    target: Annotated[str, typer.Option(metavar="KIND", help=f"On a cluster: {TARGET_LIST}.")] = "jobset",
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="On a cluster: also check this LocalQueue of Kueue.")
     ] = None,

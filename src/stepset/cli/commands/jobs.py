@@ -10,6 +10,7 @@ from stepset.cli.arguments.job_args import JobArgs, takes_job
 from stepset.cli.arguments.run_args import output_option
 from stepset.cli.completion import targets
 from stepset.errors import BadInputError
+from stepset.targets.workload_kinds import TARGET_LIST
 
 Output = Annotated[str, output_option("text", "json", "yaml", show_default=False)]
 
@@ -76,8 +77,7 @@ def validate(
         typer.Option(
             "--target",
             metavar="KIND",
-            help="Also check the manifests of this target: jobset, trainjob, statefulset, job or volcano;"
-            " default: jobset, if the job has an image.",
+            help=f"Also check the manifests of this target: {TARGET_LIST}; default: jobset, if the job has an image.",
             autocompletion=targets,
         ),
     ] = None,

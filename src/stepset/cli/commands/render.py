@@ -10,6 +10,7 @@ from stepset.cli.arguments.job_args import JobArgs, takes_job
 from stepset.cli.arguments.run_args import output_option
 from stepset.cli.completion import targets
 from stepset.errors import BadInputError
+from stepset.targets.workload_kinds import TARGET_LIST_WITH_DEFAULT
 
 _RIGHTS = ("exec", "orphan", "priorities", "quotas", "validate")
 """The values of `--with`. Each value is also the name of a parameter of `stepset.targets.rbac.rbac`."""
@@ -17,7 +18,7 @@ Output = Annotated[str, output_option("yaml", "json", show_default=False)]
 Target = Annotated[
     str,
     typer.Option(
-        "--target", "-t", metavar="KIND", help="jobset (default), trainjob, statefulset, job or volcano.",
+        "--target", "-t", metavar="KIND", help=f"{TARGET_LIST_WITH_DEFAULT}.",
         show_default=False, autocompletion=targets,
     ),
 ]  # fmt: skip
@@ -72,7 +73,7 @@ def rbac(
             "--target",
             "-t",
             metavar="KIND",
-            help="jobset (default), trainjob, statefulset, job or volcano; repeatable.",
+            help=f"{TARGET_LIST_WITH_DEFAULT}; repeatable.",
             autocompletion=targets,
         ),
     ] = None,

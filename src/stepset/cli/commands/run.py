@@ -19,6 +19,7 @@ from stepset.cli.arguments.run_args import output_option
 from stepset.cli.completion import targets
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.errors import InfrastructureError
+from stepset.targets.workload_kinds import TARGET_LIST_WITH_DEFAULT
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
@@ -43,7 +44,7 @@ def run(
         typer.Option(
             "--target",
             metavar="KIND",
-            help="On a cluster: jobset (default), trainjob, statefulset, job or volcano.",
+            help=f"On a cluster: {TARGET_LIST_WITH_DEFAULT}.",
             autocompletion=targets,
         ),
     ] = None,

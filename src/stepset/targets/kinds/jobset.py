@@ -6,19 +6,23 @@ the same labels and the same names of pods and containers, and Trainer's tools d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.plan.model import NODE, PodGroup
+from stepset.plan.model import NODE, LaunchPlan, PodGroup
+from stepset.spec.job import TrainingJob
+from stepset.spec.names import jobset_name_budget
 from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.kinds.failure_policy import job_policies, jobset_failure_policy
+from stepset.targets.kinds.limits import INDEXED_JOB_ENV, INDEXED_PODS
 from stepset.targets.metadata import TRAINER_STEP, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.placement import exclusive_group, node_selector_strategy
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
+from stepset.targets.target_spec import TargetSpec
 
 # With this annotation, the pods of a replicated job use a topology domain exclusively. Only the replicated job of the
 # nodes has the annotation. If the JobSet had the annotation, the launcher and each role would also need their own
@@ -37,6 +41,22 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
         "spec": jobset_spec(request, templates),
     }
     return [*companions(request, names), *gang.pod_groups(request, templates), jobset]
+
+
+def problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """Yields one line for each value that JobSet's controller would refuse."""
+    if job.scheduling.topology.exclusive is not None and sum(group.in_world for group in plan.groups) > 1:
+        # The launcher belongs to another Job, and JobSet keeps the pods of other Jobs away from the domain (jobset
+        # v0.12.0 pkg/webhooks/pod_webhook.go, setExclusiveAffinities).
+        yield (
+            "scheduling.topology.exclusive: with run_launcher_as_node the launcher is a node, and JobSet would place it"
+            " outside the domain of the other nodes; leave run_launcher_as_node out, or set num_nodes: 1"
+        )
+
+
+def name_budget(plan: LaunchPlan) -> int:
+    """Returns the maximum length of a run's name. JobSet's webhook rejects a name that is too long."""
+    return jobset_name_budget((group.name, group.count) for group in plan.groups)
 
 
 def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str, Any]]:
@@ -103,3 +123,14 @@ def job_spec(request: RenderRequest, group: PodGroup, template: Mapping[str, Any
         **without_empty(activeDeadlineSeconds=job.deadline),
         "template": dict(template),
     }
+
+
+SPEC = TargetSpec(
+    render=render,
+    problems=problems,
+    name_budget=name_budget,
+    max_pods=INDEXED_PODS,
+    reserved_env=INDEXED_JOB_ENV,
+    own_fields=("scheduling.topology.exclusive",),
+    manifest_fields={r"spec\.network\.subdomain\b": "network.subdomain"},
+)

@@ -11,23 +11,33 @@ container. The last termination state of the container contains the result of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.plan.model import NODE, PodGroup
+from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.plan.values import Text, resolve, texts
+from stepset.safe_names import LABEL_LIMIT
+from stepset.spec.job import TrainingJob
+from stepset.spec.template import beside_node, node_container, pod_spec
 from stepset.targets import gang
-from stepset.targets.companions import companions
-from stepset.targets.kinds.headless_service import headless_service
+from stepset.targets.companions import companions, headless_service
 from stepset.targets.kinds.jobset import pod_templates
+from stepset.targets.kinds.limits import indexed_name_budget, one_group, restarts_after_any_failure
 from stepset.targets.metadata import RUN, workload_metadata
 from stepset.targets.names import RUN_DIR, SINGLE_GROUP_HOSTS, InManifest, PodNames
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.env import container_env
+from stepset.targets.pods.shell import PREFIX
 from stepset.targets.pods.shell_environment import ShellEnvironment
+from stepset.targets.pods.sidecars import NEVER
 from stepset.targets.pods.template import PodStyle, agent_command, with_container
 from stepset.targets.request import RenderRequest
+from stepset.targets.target_spec import TargetSpec
 
+# The maximum length of the suffix in the label controller-revision-hash. The value of this label consists of the name
+# of the StatefulSet and the suffix.
+_REVISION_SUFFIX = 11
 _SCRIPT = """\
 # If the last termination of this pod was its verdict, this start only waits.
 if [ -e {dir}/finished ]; then
@@ -155,3 +165,43 @@ def _command(request: RenderRequest, container: Mapping[str, Any], group: PodGro
         given = container.get(field, [])
         words += planned if given == [resolve(word, in_manifest) for word in planned] else texts(map(str, given))
     return words
+
+
+def problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """Yields one line for each feature of a job that a StatefulSet does not support."""
+    yield from one_group(job, plan, "statefulset")
+    yield from restarts_after_any_failure(job, "statefulset")
+    for field, given in (("deadline", job.deadline), ("ttl", job.ttl)):
+        if given is not None:
+            yield f"{field}: a StatefulSet has none; leave it out, or use another target"
+    if "activeDeadlineSeconds" in pod_spec(job.pod_template):
+        yield "pod_template.activeDeadlineSeconds: a StatefulSet has none; leave it out, or use another target"
+    for place, row in beside_node(job.pod_template):
+        if row.get("restartPolicy") == NEVER:
+            yield (
+                f"{place}.restartPolicy: a StatefulSet restarts every container that ends; leave it out, or use"
+                " another target"
+            )
+    container = node_container(job.pod_template)
+    for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+        if container.get(probe):
+            yield (
+                f"pod_template.containers.{NODE}.{probe}: a pod of a StatefulSet is Ready when its rank has ended, and"
+                " then only waits; leave it out, or use another target"
+            )
+
+
+def name_budget(plan: LaunchPlan) -> int:
+    """Returns the maximum length of a run's name, which is also a part of the value of a label."""
+    return min(LABEL_LIMIT - _REVISION_SUFFIX, indexed_name_budget(plan))
+
+
+SPEC = TargetSpec(
+    render=render,
+    problems=problems,
+    name_budget=name_budget,
+    max_pods=None,
+    reserved_env=re.compile(f"POD_NAME|POD_NAMESPACE|POD_NUMS|POD_PORT|SVC_NAME|{PREFIX}.*"),
+    own_fields=(),
+    manifest_fields={r"spec\.serviceName\b": "network.subdomain"},
+)

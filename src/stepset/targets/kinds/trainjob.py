@@ -9,18 +9,24 @@ Source: kubeflow/trainer v2.3.0 pkg/apis/trainer/v1alpha1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stepset.plan.model import LaunchPlan
+from stepset.spec.job import TrainingJob
 from stepset.targets import gang
 from stepset.targets.companions import companions
+from stepset.targets.kinds import jobset
 from stepset.targets.kinds.injection import Injection, injection, trainer_group
 from stepset.targets.kinds.jobset import job_annotations, jobset_metadata, jobset_spec, pod_templates
+from stepset.targets.kinds.limits import INDEXED_JOB_ENV, INDEXED_PODS
 from stepset.targets.metadata import TRAINER_STEP, TTL, labels, metadata, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import CONTAINER, PodStyle, with_container
 from stepset.targets.request import RenderRequest
+from stepset.targets.target_spec import TargetSpec
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
 _MAX_ITEMS = 128
@@ -35,6 +41,13 @@ _TRAINER_FIELDS = ("image", "command", "args")
 #   JobSet, and the job runs again. The reason is that the controller removes the TrainJob's condition `Failed` (v2.3.0
 #   pkg/controller/trainjob_controller.go, removeFailedCondition, kubeflow/trainer#3779, tested).
 _NOT_IN_RUNTIME = ("suspend", "ttlSecondsAfterFinished")
+# Matches characters that the controller's YAML parser changes or rejects. The controller writes the TrainingRuntime and
+# the JobSet as YAML. The parser replaces U+0085 with a space. The parser rejects the other characters of this pattern,
+# and only the log of the controller contains the error (kubeflow/trainer v2.3.0 pkg/runtime/core/snapshot.go,
+# go.yaml.in/yaml v2 readerc.go, tested). Control characters below U+0020 are allowed, because the controller first
+# encodes the objects as JSON, in which these characters are escaped.
+_UNREADABLE = re.compile("[\x7f-\x9f\ufffe\uffff]")
+_NOT_IN_JOBSET = frozenset({"function", "code"})
 
 
 def render(request: RenderRequest) -> list[dict[str, Any]]:
@@ -62,6 +75,12 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     )
     trainjob = _trainjob(request, {key: container[key] for key in fields if key in container}, added)
     return [*objects, _runtime(request, templates, added), trainjob]
+
+
+def problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """Yields one line for each value that the controllers of JobSet or Kubeflow Trainer would refuse."""
+    yield from jobset.problems(job, plan)
+    yield from unreadable_texts(job)
 
 
 def _with_port_names(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,3 +147,49 @@ def _trainjob(request: RenderRequest, fields: Mapping[str, Any], added: Injectio
             "trainer": {"numNodes": nodes, **without_empty(numProcPerNode=added.num_proc_per_node), **fields},
         },
     }
+
+
+def unreadable_texts(job: TrainingJob) -> Iterator[str]:
+    """Yields one line for each string of a job that Trainer's controller cannot process."""
+    for field, text in _texts(_shown(job.to_dict()), ""):
+        if found := _UNREADABLE.search(text):
+            yield (
+                f"{field}: contains the character U+{ord(found[0]):04X}, which Kubeflow Trainer cannot read; leave it"
+                " out, or use target jobset"
+            )
+
+
+def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a job that are copied to the JobSet. `code` is included only if it is a volume."""
+    return {key: value for key, value in job.items() if key not in _NOT_IN_JOBSET or isinstance(value, Mapping)}
+
+
+def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Yields every string in the value of a field, together with the path of the string.
+
+    The path contains the names of list entries. If an entry has no name, the path contains the index of the entry.
+    """
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _texts(below, f"{field}.{key}" if field else str(key))
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            name = below.get("name") if isinstance(below, Mapping) else None
+            yield from _texts(below, f"{field}[{index}]" if name is None else f"{field}.{name}")
+
+
+SPEC = TargetSpec(
+    render=render,
+    problems=problems,
+    name_budget=jobset.name_budget,
+    max_pods=INDEXED_PODS,
+    reserved_env=INDEXED_JOB_ENV,
+    own_fields=jobset.SPEC.own_fields,
+    manifest_fields={
+        r"spec\.template\.spec\.network\.subdomain\b": "network.subdomain",
+        r"spec\.trainer\.numProcPerNode$": "procs_per_node",
+        r"spec\.trainer\.(image|command|args)\b": r"\1",
+    },
+)

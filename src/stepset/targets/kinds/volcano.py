@@ -11,20 +11,25 @@ v1.13 batch/v1alpha1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.plan.model import PodGroup
+from stepset.plan.model import LaunchPlan, PodGroup
+from stepset.safe_names import LABEL_LIMIT
+from stepset.spec.job import TrainingJob
+from stepset.spec.template import pod_spec
 from stepset.targets import gang
 from stepset.targets.companions import companions
+from stepset.targets.kinds.limits import restarts_after_any_failure
 from stepset.targets.metadata import workload_metadata
 from stepset.targets.names import VOLCANO_HOSTS, PodNames
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import PodStyle, pod_template
 from stepset.targets.request import RenderRequest
+from stepset.targets.target_spec import TargetSpec
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
-TASK_INDEX = "metadata.annotations['volcano.sh/task-index']"
-RETRY_COUNT = "metadata.annotations['volcano.sh/job-retry-count']"
 _SCHEDULER = "volcano"
 _FAILURES = ["PodFailed", "PodEvicted"]
 
@@ -32,7 +37,8 @@ _FAILURES = ["PodFailed", "PodEvicted"]
 def render(request: RenderRequest) -> list[dict[str, Any]]:
     """Returns the manifests, in the order in which they must be applied."""
     names = PodNames(request.plan, request.run, request.run, VOLCANO_HOSTS)
-    style = PodStyle(names, TASK_INDEX, RETRY_COUNT)
+    marks = WORKLOAD_KINDS["volcano"].marks
+    style = PodStyle(names, f"metadata.annotations['{marks.pod_index}']", f"metadata.annotations['{marks.attempt}']")
     templates = {group.name: pod_template(request, group, style) for group in request.plan.groups}
     workload = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -73,3 +79,53 @@ def _task(request: RenderRequest, group: PodGroup, template: Mapping[str, Any]) 
         **without_empty(dependsOn={"name": waits, "iteration": "all"} if waits else None, policies=done),
         "template": {**template, "spec": spec},
     }
+
+
+def problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
+    """Yields one line for each feature of a job that a Volcano Job does not support."""
+    yield from restarts_after_any_failure(job, "volcano")
+    for group in plan.groups:
+        for after in group.start_after:
+            if after.condition == "Complete":
+                yield (
+                    f"roles.{after.group}.before: Volcano starts the nodes once the role runs, not once it is complete;"
+                    " use target jobset with scheduling.gang: volcano"
+                )
+    if job.deadline is not None and job.restart.max_restarts:
+        # A lifecycle policy of Volcano can match events and exit codes, but not the reason DeadlineExceeded of a pod
+        # (volcano pkg/controllers/job/job_controller_util.go, applyPolicies).
+        yield (
+            "deadline: a Volcano Job counts a pod that exceeds it as failed, and would start the gang again; leave out"
+            " restart.max_restarts, or use target jobset with scheduling.gang: volcano"
+        )
+    if job.deadline is not None and "activeDeadlineSeconds" in pod_spec(job.pod_template):
+        yield "pod_template.activeDeadlineSeconds: target volcano writes deadline into this field; leave one out"
+    if plan.world.elastic:
+        yield (
+            "framework.elastic: a Volcano Job restarts all its pods, not one; use target jobset with"
+            " scheduling.gang: volcano"
+        )
+    if job.network.subdomain is not None:
+        yield "network.subdomain: Volcano names the Service after the job; leave it out"
+    if job.scheduling.gang is not None and gang.gang_of(job) != "volcano":
+        yield f"scheduling.gang: Volcano itself schedules the gang, not {job.scheduling.gang}; leave it out"
+
+
+def name_budget(plan: LaunchPlan) -> int:
+    """Returns the maximum length of a run's name. The host name of a pod is `NAME-GROUP-INDEX`."""
+    return min(LABEL_LIMIT - len(f"-{group.name}-{group.count - 1}") for group in plan.groups)
+
+
+SPEC = TargetSpec(
+    render=render,
+    problems=problems,
+    name_budget=name_budget,
+    max_pods=None,
+    # Source: volcano-sh/volcano docs/user-guide/how_to_use_svc_plugin.md.
+    reserved_env=re.compile("VC_[A-Z0-9_]+_(HOSTS|NUM)"),
+    own_fields=(),
+    manifest_fields={
+        r"spec\.queue$": "scheduling.queue_name",
+        r"spec\.priorityClassName$": "scheduling.priority_class",
+    },
+)

@@ -171,12 +171,7 @@ def _hydra_dns(request: RenderRequest, group: PodGroup) -> dict[str, Any]:
     Hydra's processes on the nodes connect to the launcher by its short host name. Source: kubeflow/mpi-operator v0.8.0
     pkg/controller/mpi_job_controller.go (newWorker), tested with MPICH 4.0.2.
     """
-    if not needs_namespace(request.job) or group.name != NODE or request.namespace is None:
+    if not ssh.uses_hydra(request.job) or group.name != NODE or request.namespace is None:
         return {}
     domain = f"{request.subdomain}.{request.namespace}.svc.{request.job.network.cluster_domain}"
     return {"dnsConfig": {"searches": [domain]}}
-
-
-def needs_namespace(job: TrainingJob) -> bool:
-    """Returns whether the manifests contain DNS names that depend on the namespace."""
-    return ssh.uses_hydra(job)

@@ -6,35 +6,30 @@ Each check yields lines of the form `field: what is wrong; what to do`. `field` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.plan.model import NODE, LaunchPlan
-from stepset.safe_names import LABEL_LIMIT
 from stepset.spec.job import TrainingJob
-from stepset.spec.names import DNS_1035, jobset_name_budget
-from stepset.spec.template import node_container
+from stepset.spec.names import DNS_1035
+from stepset.spec.template import node_container, node_env_names
 from stepset.targets import gang
 from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size
+from stepset.targets.kinds import TARGETS
 from stepset.targets.pods.placement import node_selector_strategy
-from stepset.targets.pods.template import needs_namespace
+from stepset.targets.pods.ssh import uses_hydra
 from stepset.targets.request import RenderRequest, check_target
-from stepset.targets.validation.capabilities import missing_capabilities
-from stepset.targets.validation.pods import pod_problems
-from stepset.targets.validation.reserved_names import name_conflicts
+from stepset.targets.validation.pod_checks import pod_problems
 from stepset.targets.validation.syntax import label_problems, name_problem, namespace_problem
-from stepset.targets.validation.unreadable_texts import unreadable_texts
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
 # The maximum number of entries in the field `dependsOn` of a JobSet's replicated job (kubernetes-sigs/jobset v0.12.0
 # api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.DependsOn).
 _DEPENDENCIES = 5
-# The maximum length of the suffix in the label controller-revision-hash. The value of this label consists of the name
-# of the StatefulSet and the suffix.
-_REVISION_SUFFIX = 11
-# The maximum number of pods of an Indexed Job (kubernetes v1.36 pkg/apis/batch/validation/validation.go).
-_INDEXED_PODS = 100_000
-_INDEXED_TARGETS = ("jobset", "trainjob", "job")
 _ANNOTATIONS_LIMIT = 256 * 1024
+_OWNERS = {field: target for target, spec in reversed(list(TARGETS.items())) for field in spec.own_fields}
+"""The fields that only some targets have. For each field, the first of these targets."""
 
 
 def check(job: TrainingJob, plan: LaunchPlan, target: str = "jobset", run: str | None = None) -> None:
@@ -65,7 +60,7 @@ def check_request(request: RenderRequest, target: str) -> None:
             for file in request.shipped
             if file.name.startswith("..")
         )
-    if needs_namespace(request.job) and request.namespace is None:
+    if uses_hydra(request.job) and request.namespace is None:
         found.append(
             "framework.implementation: processes of Hydra (MPICH, Intel MPI) find the launcher by a name that contains"
             " the namespace; give the namespace"
@@ -111,13 +106,30 @@ def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Itera
     yield from _metadata(job)
     yield from _dependencies(plan)
     yield from _gang(job, plan, target)
-    yield from missing_capabilities(job, plan, target)
-    yield from name_conflicts(job, target)
-    if target == "trainjob":
-        yield from unreadable_texts(job)
+    yield from TARGETS[target].problems(job, plan)
+    yield from _own_fields(job, target)
+    yield from _variables(job, target)
     yield from pod_problems(job, plan)
     if job.requirements:
         yield from _requirements(job, plan)
+
+
+def _own_fields(job: TrainingJob, target: str) -> Iterator[str]:
+    """Yields one line for each field that only other targets have."""
+    for field, owner in _OWNERS.items():
+        if field not in TARGETS[target].own_fields and attrgetter(field)(job) is not None:
+            kind = WORKLOAD_KINDS[owner].api.kind
+            yield f"{field}: only a {kind} has it; leave it out, or use another target than {target}"
+
+
+def _variables(job: TrainingJob, target: str) -> Iterator[str]:
+    """Yields one line for each variable of a job that the target also sets."""
+    fields = {f"env.{name}": name for name in job.env}
+    fields |= {f"roles.{role.name}.env.{name}": name for role in job.roles for name in role.env}
+    fields |= {f"pod_template.containers.{NODE}.env.{name}": name for name in node_env_names(job.pod_template)}
+    for field, name in fields.items():
+        if TARGETS[target].reserved_env.fullmatch(name):
+            yield f"{field}: target {target} sets this variable itself; use another name"
 
 
 def _refuse(found: Iterable[str]) -> None:
@@ -126,30 +138,11 @@ def _refuse(found: Iterable[str]) -> None:
         raise BadInputError(*lines)
 
 
-def name_budget(plan: LaunchPlan, target: str) -> int:
-    """Returns the maximum length of a run's name.
-
-    The length is limited for the following reasons:
-
-    - The name is a part of the pods' host names. A host name must not exceed 63 characters.
-    - For a JobSet, JobSet's webhook rejects a name that is too long.
-    - For a StatefulSet, the name is a part of the value of a label.
-    """
-    if target in ("jobset", "trainjob"):
-        return jobset_name_budget((group.name, group.count) for group in plan.groups)
-    if target == "volcano":
-        return min(LABEL_LIMIT - len(f"-{group.name}-{group.count - 1}") for group in plan.groups)
-    count = max(group.count for group in plan.groups)
-    if target == "statefulset":
-        return min(LABEL_LIMIT - _REVISION_SUFFIX, LABEL_LIMIT - len(f"-{count - 1}"))
-    return LABEL_LIMIT - len(f"-{count - 1}")
-
-
 def _name(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:
     what = "name" if run == job.name else "the run's name"
     if not DNS_1035.fullmatch(run):
         yield f"{what}: {run!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
-    budget = name_budget(plan, target)
+    budget = TARGETS[target].name_budget(plan)
     if len(run) > budget:
         yield (
             f"{what}: {run!r} has {len(run)} characters; target {target} allows {budget} with these pod groups;"
@@ -158,10 +151,11 @@ def _name(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator
 
 
 def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
+    most = TARGETS[target].max_pods
     for group in plan.groups:
-        if target in _INDEXED_TARGETS and group.count > _INDEXED_PODS:
+        if most is not None and group.count > most:
             field = "num_nodes" if group.name == NODE else f"roles.{group.name}.replicas"
-            yield f"{field}: {group.count} pods; a Job allows {_INDEXED_PODS}; lower it"
+            yield f"{field}: {group.count} pods; a Job allows {most}; lower it"
 
 
 def _images(plan: LaunchPlan) -> Iterator[str]:
@@ -195,10 +189,10 @@ def _dependencies(plan: LaunchPlan) -> Iterator[str]:
 
 def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
     scheduling = job.scheduling
-    kind = gang.gang_of(job)
+    kind, own_queue = gang.gang_of(job), WORKLOAD_KINDS[target].own_queue
     if kind == "kueue" and scheduling.queue_name is None:
         yield "scheduling.gang: kueue needs a queue; give scheduling.queue_name"
-    if scheduling.queue_name is not None and kind in ("none", "coscheduling") and target != "volcano":
+    if scheduling.queue_name is not None and kind in ("none", "coscheduling") and not own_queue:
         yield f"scheduling.queue_name: has no effect with gang: {kind}; leave one of them out"
     if scheduling.queue_name is not None and (wrong := name_problem("scheduling.queue_name", scheduling.queue_name)):
         yield wrong
@@ -213,16 +207,9 @@ def _gang(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
             " of the nodes after the first one is scheduled, and the gang scheduler schedules none until all exist; use"
             " gang: none or kueue"
         )
-    if exclusive is not None and target in ("jobset", "trainjob") and sum(group.in_world for group in plan.groups) > 1:
-        # The launcher belongs to another Job, and JobSet keeps the pods of other Jobs away from the domain (jobset
-        # v0.12.0 pkg/webhooks/pod_webhook.go, setExclusiveAffinities).
-        yield (
-            "scheduling.topology.exclusive: with run_launcher_as_node the launcher is a node, and JobSet would place it"
-            " outside the domain of the other nodes; leave run_launcher_as_node out, or set num_nodes: 1"
-        )
     if scheduling.min_member is None:
         return
-    if kind in ("none", "kueue") and target != "volcano":
+    if kind in ("none", "kueue") and not own_queue:
         yield f"scheduling.min_member: has no effect with gang: {kind}; use gang: coscheduling or volcano"
     stage = next((stage for stage in gang.stages(plan) if any(g.in_world for g in stage)), ())
     most = sum(group.count for group in stage)

@@ -124,4 +124,4 @@ def _escaped(text: str) -> str:
 @cache
 def program_text() -> str:
     """Returns the text of the watcher's program."""
-    return (Path(__file__).parent / "program.py").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "watch_owner.py").read_text(encoding="utf-8")

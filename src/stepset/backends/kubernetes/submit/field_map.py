@@ -24,17 +24,12 @@ if TYPE_CHECKING:
 
 _POD_PART = r"(?=metadata\b|spec\b)"
 _ROW = r"(?:\[(?P<row>\d+)\])?"  # paths in decoding errors have no indices, so indices are optional
-_WORKLOAD = (
-    (r"spec\.(template\.spec\.)?(network\.subdomain|serviceName)\b", "network.subdomain"),
+_OF_EVERY_TARGET = (
     (r"metadata\.name$", "name"),
     (r"metadata\.(labels|annotations)\b", r"\1"),
     (r".*\bttlSecondsAfterFinished$", "ttl"),
     (r".*\bactiveDeadlineSeconds$", "deadline"),
     (r".*\b(completions|parallelism|replicas|numNodes)$", "num_nodes"),
-    (r"spec\.trainer\.numProcPerNode$", "procs_per_node"),
-    (r"spec\.trainer\.(image|command|args)\b", r"\1"),
-    (r"spec\.queue$", "scheduling.queue_name"),
-    (r"spec\.priorityClassName$", "scheduling.priority_class"),
 )
 _POD = {
     "serviceAccountName": "service_account",
@@ -72,7 +67,10 @@ class FieldMapper:
                 return self._in_template(self._template(manifest, found), path[found.end() :])
             except (LookupError, ValueError, StopIteration):  # stepset has not rendered the field at this path
                 return None
-        for text, field in _WORKLOAD:
+        from stepset.targets.kinds import TARGETS  # the renderers import pydantic, and this module is imported early
+
+        own = (entry for spec in TARGETS.values() for entry in spec.manifest_fields.items())
+        for text, field in (*_OF_EVERY_TARGET, *own):
             if found := re.match(text, path):
                 return found.expand(field)
         return None

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.orphans import program
-from stepset.backends.kubernetes.orphans.program import MAX_NODES, Watcher, workflow_end
+from stepset.backends.kubernetes.orphans import watch_owner
+from stepset.backends.kubernetes.orphans.watch_owner import MAX_NODES, Watcher, workflow_end
 
 STEP = "digits.root.train.executor"
 RUN = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/digits-1"
@@ -329,7 +329,7 @@ def test_the_watcher_ends_when_the_run_does_not_exist() -> None:
 
 
 def test_the_program_needs_only_the_standard_library_of_python_3_8() -> None:
-    text = Path(program.__file__).read_text("utf-8")
+    text = Path(watch_owner.__file__).read_text("utf-8")
     ast.parse(text, feature_version=(3, 8))
     words = [sys.executable, "-I", "-S", "-c", text, "{}"]
     done = subprocess.run(words, env={}, capture_output=True, text=True, timeout=60)

@@ -18,7 +18,7 @@ from stepset.targets.pods.strategic_merge import MERGE_KEYS, merge
 from stepset.targets.pods.template import CONTAINER
 from stepset.targets.pods.volumes import SHARED_MEMORY
 from stepset.targets.validation.pod_fields import CONTAINER_FIELDS, POD_FIELDS, ROW_FIELDS, SOURCE_FIELDS
-from stepset.targets.validation.resources import resource_problems
+from stepset.targets.validation.resource_checks import resource_problems
 from stepset.targets.validation.restricted import restricted_problems
 from stepset.targets.validation.scheduling import scheduling_problems
 from stepset.targets.validation.syntax import is_config_key, is_label_key, label_problems, name_problem
