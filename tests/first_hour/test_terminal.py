@@ -143,6 +143,10 @@ def test_a_run_that_fails_is_understood_resumed_and_deleted(shell: Shell) -> Non
     table = status.lines[next(at for at, line in enumerate(status.lines) if line.startswith("SOURCE")) :]
     assert [" ".join(line.split()[:2]) for line in table[1:]] == ["rank 3", "rank 0", "rank 1", "rank 2"]
     assert "Failed" in table[1] and "ValueError: bad batch" in table[1]
+    if shell.columns is not None:
+        coloured = {"rank 3": "36", "rank 0": "36", "rank 1": "36", "rank 2": "36", "Failed": "1;31"}
+        found = {text: style for style, text in re.findall(r"\x1b\[((?!1m|0m)[\d;]+)m([^\x1b]*)", status.out) if text}
+        assert found == coloured, status.out
     assert "ConnectionResetError" not in table[2] or len(table[2].partition("Connection")[2]) < 40
     for shown in (failed, status):
         assert not LOOPBACK.search(shown.text), shown.text

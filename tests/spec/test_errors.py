@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from stepset.errors import BadInputError
 from stepset.spec import parse_job
+from stepset.spec.base import JobModel
 from stepset.spec.options import KINDS
+from stepset.spec.parts import Scheduling
 
 # Fields beside `script: train.py` -> the whole message.
 ERRORS: list[tuple[dict[str, Any], str]] = [
@@ -66,7 +69,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"framework": {"launcher": "none"}},
         f"framework.kind: is missing; it must be one of {', '.join(KINDS)}",
     ),
-    ({"framework": 3}, "framework: 3 is not a mapping; write {key: value}"),
+    ({"framework": 3}, "framework: 3 is not a mapping; write torch, or {kind: torch}"),
     ({"framework": None}, "framework: is null; give a value or leave it out"),
     (
         {"framework": {"kind": "torch", "launcher": "srun"}},
@@ -122,6 +125,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"hang": {"first": "soon"}}, "hang.first: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
     ({"hang": {"after": 0}}, "hang.after: 0 is not a positive duration; give at least 1s"),
+    ({"restart": 3}, "restart: 3 is not a mapping; write {max_restarts: 3}"),
     ({"restart": {"max_restarts": -1}}, "restart.max_restarts: -1 is too small; give 0 or more"),
     ({"num_nodes": 2**31}, "num_nodes: 2147483648 is more than Kubernetes allows; give 2147483647 or less"),
     (
@@ -142,8 +146,11 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"args": [True]}, 'args.0: true is not text; write "true"'),
     ({"args": None}, "args: is null; give a value or leave it out"),
     ({"labels": {"a": 1}}, 'labels.a: 1 is not text; write "1"'),
-    ({"labels": []}, "labels: [] is not a mapping; write {key: value}"),
-    ({"roles": {"m": {}}}, "roles: {'m': {}} is not a list; write [..]"),
+    ({"labels": []}, "labels: [] is not a mapping; write {team: vision}"),
+    (
+        {"roles": {"m": {}}},
+        "roles: {'m': {}} is not a list; write [{name: fetch, command: [python3, fetch.py], before: true}]",
+    ),
     ({"agent": "maybe"}, "agent: 'maybe' is not known; use auto, true or false"),
     (
         {"storage": [{"path": "/a", "claim": "c", "read_only": "maybe"}]},
@@ -282,7 +289,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         {"resources_per_node": {"shm": True}},
         "resources_per_node.shm: True is not a quantity; write it like 4, 500m or 16Gi",
     ),
-    ({"resources_per_node": 4}, "resources_per_node: 4 is not a mapping; write {key: value}"),
+    ({"resources_per_node": 4}, "resources_per_node: 4 is not a mapping; write {cpu: 4, memory: 16Gi, gpus: 1}"),
     ({"deadline": "1h30"}, "deadline: '1h30' is not a duration; write it like 90s, 30m, 12h or 1d"),
     ({"deadline": 0}, "deadline: 0 is not a positive duration; give at least 1s"),
     ({"ttl": "0s"}, "ttl: 0s is not a positive duration; give at least 1s"),
@@ -325,7 +332,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "function: line 1: 'return' outside function: 'return 1'; correct the program",
     ),
     # the pod template
-    ({"pod_template": []}, "pod_template: [] is not a mapping; write {key: value}"),
+    ({"pod_template": []}, "pod_template: [] is not a mapping; write {spec: {...}}"),
     (
         {"pod_template": {"spec": {"containers": [{"name": "node", "resources": {"limits": {"cpu": "x"}}}]}}},
         "pod_template.spec.containers.node.resources.limits.cpu: 'x' is not a Kubernetes quantity; write it like 4,"
@@ -343,6 +350,34 @@ def test_the_message_is(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInputError) as caught:
         parse_job({"script": "train.py", **given})
     assert str(caught.value) == message
+
+
+STRUCTURED = [
+    *((name,) for name, field in parse_job({"script": "a.py"}) if isinstance(field, (dict, list, JobModel))),
+    *(("scheduling", name) for name, field in Scheduling() if isinstance(field, (dict, list, JobModel))),
+    ("resources_per_node", "limits"),
+    ("framework", "elastic"),
+    ("framework", "elastic", "rdzv_conf"),
+]
+"""The paths of the fields whose values are mappings or lists."""
+
+
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Fields of a job in which the field with this path has a value."""
+    for name in reversed(path):
+        value = {name: value}
+    if len(path) > 1 and path[0] == "framework":
+        value["framework"]["kind"] = "torch"
+    return {"script": "train.py", "num_nodes": 2, **value}
+
+
+@pytest.mark.parametrize("path", STRUCTURED, ids=".".join)
+def test_a_number_in_place_of_a_mapping_or_a_list_is_answered_with_a_valid_value(path: tuple[str, ...]) -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse_job(nested(path, 3))
+    (problem,) = caught.value.problems
+    form = problem[min(problem.find(bracket) for bracket in "[{" if bracket in problem) :]
+    parse_job(nested(path, yaml.safe_load(form.replace("{...}", "{}"))))
 
 
 def test_every_unknown_key_is_named_at_once() -> None:

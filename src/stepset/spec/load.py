@@ -20,7 +20,8 @@ from stepset.spec.scalars import not_text, shortened
 
 _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
-_NO_MAPPING = "{input} is not a mapping; write {{key: value}}"
+_NO_MAPPING = "{input} is not a mapping; write {form}"
+_NO_LIST = "{input} is not a list; write [{form}]"
 _EMPTY = "is empty; give a value or leave it out"
 # Error type of pydantic -> stepset's error message, with advice for the user. {input} stands for the invalid value.
 _MESSAGES = {
@@ -35,7 +36,7 @@ _MESSAGES = {
     "string_unicode": "{input} is not Unicode text; write it without surrogates",
     "bool_parsing": _NO_SWITCH,
     "bool_type": _NO_SWITCH,
-    "list_type": "{input} is not a list; write [..]",
+    "list_type": _NO_LIST,
     "dict_type": _NO_MAPPING,
     "model_type": _NO_MAPPING,
     "model_attributes_type": _NO_MAPPING,
@@ -44,6 +45,32 @@ _MESSAGES = {
     "too_short": _EMPTY,
     "string_pattern_mismatch": "{input} is not an absolute path; start it with '/'",
 }
+_FORMS = {
+    "affinity": "{nodeAffinity: {...}}",
+    "after": "fetch",
+    "annotations": "{example.com/owner: vision}",
+    "args": '"--epochs", "3"',
+    "command": '"python3", "train.py"',
+    "elastic": "{min_nodes: 1, max_nodes: 4}",
+    "env": "{NAME: value}",
+    "framework": "torch, or {kind: torch}",
+    "labels": "{team: vision}",
+    "launcher": "{node_selector: {pool: cpu}}",
+    "network": "{port: 29500}",
+    "node_selector": "{pool: gpu}",
+    "pod_template": "{spec: {...}}",
+    "rdzv_conf": "{read_timeout: 60}",
+    "requirements": '"numpy"',
+    "restart": "{max_restarts: 3}",
+    "roles": "{name: fetch, command: [python3, fetch.py], before: true}",
+    "scheduling": "{queue_name: team-a}",
+    "storage": "{path: /data, claim: training-data}",
+    "tolerations": "{key: nvidia.com/gpu, operator: Exists}",
+    "topology": "{exclusive: topology.kubernetes.io/rack}",
+    **dict.fromkeys(("requests", "limits"), "{cpu: 4, memory: 16Gi}"),
+    **dict.fromkeys(("resources", "resources_per_node", "launcher_resources"), "{cpu: 4, memory: 16Gi, gpus: 1}"),
+}
+"""The name of a field that is a mapping or a list -> an example of its value, or of the items of its list."""
 _UNION_TAGS = ("EnvText", "EnvSecret", "EnvField", "CodeDirectory", "CodeVolume", "HangOff", "HangTimes")
 """Names that pydantic adds to the locations of errors in unions. These names are not fields of the job file."""
 
@@ -221,7 +248,9 @@ def _line(detail: ErrorDetails) -> str:
     elif message and detail["input"] is None:
         text = "is null; give a value or leave it out"
     elif message:
-        text = message.format(input=_short(detail["input"]), **detail.get("ctx", {}))
+        field = next((part for part in reversed(loc) if isinstance(part, str)), "")
+        form = _FORMS.get(field, ".." if message is _NO_LIST else "{key: value}")
+        text = message.format(input=_short(detail["input"]), form=form, **detail.get("ctx", {}))
     else:
         text = detail["msg"].removeprefix("Value error, ")
     return f"{place}: {text}" if place else text

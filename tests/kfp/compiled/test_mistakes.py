@@ -71,8 +71,8 @@ def test_a_component_or_a_function_in_the_place_of_a_program(tmp_path: Path, nam
 @pytest.mark.parametrize(
     ("inputs", "expected"),
     [
-        ({"resources_per_node": "gpus: 2"}, f"{PLACE}resources_per_node: 'gpus: 2' is not a mapping; write {{key:"),
-        ({"scheduling": "gpu", "queue_name": "a"}, f"{PLACE}scheduling: 'gpu' is not a mapping; write {{key: value}}"),
+        ({"resources_per_node": "gpus: 2"}, f"{PLACE}resources_per_node: 'gpus: 2' is not a mapping; write {{cpu:"),
+        ({"scheduling": "gpu", "queue_name": "a"}, f"{PLACE}scheduling: 'gpu' is not a mapping; write {{queue"),
         ({"startup_timeout": "1h"}, f"{PLACE}startup_timeout: '1h' is not a number; give seconds, or 0 for no limit"),
         ({"log_ranks": "0,9"}, f"{PLACE}log_ranks: the job has no rank 9; it has ranks 0 to 3"),
         ({"nodes": 2, "proc": 2}, "nodes: no such input; did you mean 'num_nodes'?\nproc: no such input; "),

@@ -62,7 +62,7 @@ def run_table(runs: Sequence[RunStatus], columns: RunColumns) -> str:
     names = [name for name in rows[0] if name not in _IF_ANY or any(row[name] for row in rows)] if rows else []
     if not columns.wide:
         names, rows = _fitted(names, rows, shutil.get_terminal_size().columns)
-    styles = ["cyan" if name == "NAME" else "" for name in names]
+    styles = [{"NAME": "cyan", "PHASE": PHASE_STYLES}.get(name, "") for name in names]
     return rendered(table(names, [[row[name] for name in names] for row in rows], styles), wrap=False)
 
 

@@ -26,7 +26,7 @@ def status_page(status: RunStatus) -> str:
     contains the age of the last line of a running rank. If the run has failed, the row of the rank that failed first is
     at the top. On a terminal, the column LAST LINE is shortened to the available width.
     """
-    held, now = held_up(status), time.time()
+    held, now, phase = held_up(status), time.time(), phase_words(status.phase, status.reason)
     about = [
         ("run", status.name),
         ("job", status.job),
@@ -35,7 +35,7 @@ def status_page(status: RunStatus) -> str:
         ("namespace", status.namespace),
         ("submitted by", status.submitted_by),
         ("labels", ",".join(f"{key}={value}" for key, value in status.labels.items())),
-        ("phase", phase_words(status.phase, status.reason)),
+        ("phase", phase),
         ("ranks", ranks_words(status)),
         ("created", _clock(status.created)),
         ("expires", _clock(status.expires or 0.0)),
@@ -49,7 +49,7 @@ def status_page(status: RunStatus) -> str:
         ("slow", slow_words(status.slow) if status.slow else ""),
         *(("note", note) for note in status.notes),
     ]
-    styles = ("bold", PHASE_STYLES.get(status.phase, ""))
+    styles = ("bold", {phase: PHASE_STYLES.get(status.phase, "")})
     head = table(("", ""), [row for row in about if row[1]], styles, header=False)
     rows = [
         (
@@ -68,7 +68,8 @@ def status_page(status: RunStatus) -> str:
     if not rows:
         return rendered(head)
     columns = ("SOURCE", "POD", "NODE", "PID", "STATE", "RESTARTS", "ENDED", "LAST OUTPUT", "LAST LINE")
-    return rendered(head, "", table(columns, rows, ("cyan",), cut_last=True, left_out=("NODE", "POD")))
+    rank_styles = ("cyan", "", "", "", PHASE_STYLES)
+    return rendered(head, "", table(columns, rows, rank_styles, cut_last=True, left_out=("NODE", "POD")))
 
 
 def _ordered(status: RunStatus) -> list[tuple[RankStatus, str]]:

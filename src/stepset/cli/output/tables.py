@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -26,6 +26,8 @@ _LEAST_LAST = 20
 """The minimum width of a last column with shortened cells, in cells of the terminal.
 
 To reach this width, other columns are first omitted, then made narrower."""
+Style = str | Mapping[str, str]
+"""The style of the cells of a column, such as `bold cyan`, or a mapping from the text of a cell to its style."""
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -43,7 +45,7 @@ class Table:
 
     Args:
         rows: the rows, each with one cell for each column.
-        styles: the style of each column, such as `bold cyan`.
+        styles: the style of each column.
         header: whether the first row contains the headings.
         cut_last: whether the cells of the last column are shortened if the terminal is too narrow. If `cut_last` is
             false, the cells of the last column are folded.
@@ -52,7 +54,7 @@ class Table:
     """
 
     rows: Sequence[Sequence[str]]
-    styles: Sequence[str]
+    styles: Sequence[Style]
     header: bool
     cut_last: bool = False
     left_out: Sequence[str] = ()
@@ -61,7 +63,7 @@ class Table:
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
-    styles: Sequence[str] = (),
+    styles: Sequence[Style] = (),
     *,
     header: bool = True,
     cut_last: bool = False,
@@ -106,7 +108,10 @@ def _table_lines(made: Table, width: int | None, colour: bool) -> Iterator[str]:
     natural = [max(map(cells, column)) for column in zip(*made.rows, strict=True)]
     widths = natural if width is None else _narrowed(natural, width - GAP * (len(natural) - 1))
     for number, row in enumerate(made.rows):
-        styles = ["bold"] * len(row) if made.header and not number else made.styles
+        of_row = ["bold"] * len(row) if made.header and not number else made.styles
+        styles = [
+            style if isinstance(style, str) else style.get(cell, "") for cell, style in zip(row, of_row, strict=True)
+        ]
         if widths is natural:
             yield _row(row, widths, styles, colour)
             continue
