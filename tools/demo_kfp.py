@@ -65,11 +65,14 @@ def main() -> int:
     print("A PyTorch DDP training on 2 nodes x 2 processes as one step of a Kubeflow pipeline, run twice.", flush=True)
     import logging
 
-    from digits_retrain import digits_retrain
     from kfp import local
 
     logging.disable(logging.INFO)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(OUT / "outputs"))
+    # This module defines the pipeline. It is imported after local.init, because a definition without the local runner
+    # logs warnings about the images that a cluster needs.
+    from digits_retrain import digits_retrain
+
     accuracies = []
     for number, start in ((1, "from random weights"), (2, "from the model the first run promoted")):
         print(f"\nRun {number}: {start}", flush=True)

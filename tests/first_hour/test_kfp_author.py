@@ -19,6 +19,8 @@ pytestmark = pytest.mark.kfp
 
 PIPELINE = code_after("From [a Kubeflow pipeline]")
 PAGE = (ROOT / "docs" / "kfp.md").read_text(encoding="utf-8")
+LOCAL = ("local.init(", "retrain()")
+"""The starts of the two lines with which the README's pipeline runs on this machine."""
 COMPILE = re.findall(r"`([^`\n]*\bcompiler\b[^`\n]*)`", PAGE)
 """The two lines with which docs/kfp.md compiles a pipeline, instead of running it."""
 
@@ -68,11 +70,12 @@ def test_the_pipeline_of_the_readme_trains(tmp_path: Path, screen: Screen) -> No
     assert "[rank 0] training with ['--epochs', '3']" in lines
     assert any(re.fullmatch(r"stepset: run train-\w+ succeeded in .*s", line) for line in lines), done.stdout
     assert "    result: {'world_size': 4.0}" in done.stdout.splitlines()
+    assert "image" not in done.stdout.partition("Running pipeline")[0]
 
 
 def test_the_pipeline_of_the_readme_is_compiled(tmp_path: Path) -> None:
-    definition, _, run = PIPELINE.partition("local.init(")
-    assert run
+    definition = "".join(line for line in PIPELINE.splitlines(True) if not line.startswith(LOCAL))
+    assert len(PIPELINE.splitlines()) - len(definition.splitlines()) == len(LOCAL)
     done, _ = run_pipeline(tmp_path, definition + "\n".join(COMPILE))
     assert done.returncode == 0, done.stdout
     pipeline, *_ = yaml.safe_load_all((tmp_path / "retrain.yaml").read_text("utf-8"))
