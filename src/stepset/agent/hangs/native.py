@@ -19,7 +19,8 @@ from typing import Any
 
 from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.hangs.answers import middle_cut
-from stepset.agent.hangs.hook import COLLECTIVES, STACKS
+from stepset.agent.hangs.collectives import COLLECTIVES
+from stepset.agent.hangs.hook import STACKS
 from stepset.agent.hangs.processes import INTERPRETERS, read_process
 
 SECONDS = 5.0  # for the debuggers of all processes together

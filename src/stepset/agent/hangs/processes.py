@@ -159,14 +159,14 @@ def send(process: Process, number: int) -> None:
         OSError: the process cannot get signals from this process.
     """
     try:
-        fd = os.pidfd_open(process.pid)  # type: ignore[attr-defined]  # Python 3.9, Linux 5.3
+        fd = os.pidfd_open(process.pid)  # Python 3.9, Linux 5.3
     except (AttributeError, OSError):
         fd = -1
     try:
         current = read_process(process.pid)
         if current and current.started == process.started and handles_signal(process.pid):
             if fd >= 0:
-                signal.pidfd_send_signal(fd, number)  # type: ignore[attr-defined]
+                signal.pidfd_send_signal(fd, number)
             else:
                 os.kill(process.pid, number)
     finally:

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 
 from stepset.backends.airflow_tasks import task_of
 from stepset.cli.output.shorten import cells, cut, cut_middle
-from stepset.cli.output.tables import GAP, rendered, table
+from stepset.cli.output.tables import GAP, Style, rendered, table
 from stepset.printable import printable
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.run_cells import run_cells
 from stepset.watch.present.sentences import progress_words, what_happened
 
-PHASE_STYLES = {Phase.SUCCEEDED: "green", Phase.FAILED: "bold red", Phase.LOST: "bold red", Phase.RUNNING: "cyan"}
+PHASE_STYLES: Mapping[str, str] = {
+    Phase.SUCCEEDED: "green",
+    Phase.FAILED: "bold red",
+    Phase.LOST: "bold red",
+    Phase.RUNNING: "cyan",
+}
 
 _SHORTEST_PROGRAM = 8
 """The minimum width of the column PROGRAM in cells. If less room is available, the column is omitted."""
@@ -62,8 +67,9 @@ def run_table(runs: Sequence[RunStatus], columns: RunColumns) -> str:
     names = [name for name in rows[0] if name not in _IF_ANY or any(row[name] for row in rows)] if rows else []
     if not columns.wide:
         names, rows = _fitted(names, rows, shutil.get_terminal_size().columns)
-    styles = [{"NAME": "cyan", "PHASE": PHASE_STYLES}.get(name, "") for name in names]
-    return rendered(table(names, [[row[name] for name in names] for row in rows], styles), wrap=False)
+    styles: Mapping[str, Style] = {"NAME": "cyan", "PHASE": PHASE_STYLES}
+    shown = [[row[name] for name in names] for row in rows]
+    return rendered(table(names, shown, [styles.get(name, "") for name in names]), wrap=False)
 
 
 def _row(run: RunStatus, columns: RunColumns, now: float) -> dict[str, str]:
