@@ -17,7 +17,7 @@ from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
 from tests.targets.making import request
 
-TRAINJOB = {"kind": "TrainJob", "metadata": {"name": "run", "uid": "u"}}
+TRAINJOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "run", "uid": "u"}}
 
 
 def pod(kind: str = "Job", name: str = "run-node-0", phase: str = "Running", **fields: Any) -> dict[str, Any]:
