@@ -139,7 +139,7 @@ def test_a_worker_of_a_data_loader_is_named_in_pods(runs: Runs, stage: Stage) ->
 def test_stacks_of_64_pods_takes_at_most_ten_seconds(runs: Runs, stage: Stage) -> None:
     allow_stacks(runs)
     program = "print('sleeps', flush=True)\ntime.sleep(100_000)"
-    handle, listener = runs.start(**stage.job(program, num_nodes=64, hang={"after": "1h"}, log_ranks="all"))
+    handle, listener = runs.start(**stage.job(program, num_nodes=64, hang={"after": "1h", "first": "1h"}))
     listener.wait_for_line("sleeps", 64, timeout=600)
     start = time.monotonic()
     shown = runs.cli("stacks", handle.name, "-o", "json")

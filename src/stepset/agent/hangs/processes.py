@@ -125,22 +125,22 @@ def usage(pid: int) -> tuple[int, int]:
     return _switches(pid, pid), size
 
 
-def switches_of_threads(pid: int) -> int:
+def switches_of_threads(pid: int, names: Iterable[str]) -> int:
     """Returns the context switches of the threads that a process has started in Python, without the main thread.
 
     Libraries such as NCCL name their threads. Up to 3.13, a thread of Python has the name of the process.
+
+    Args:
+        names: the names of the Python threads, as Python 3.14 reports them.
     """
+    found = 0
     with IF_POSSIBLE:
-        name = _read(pid, "comm")
-        tasks = [int(task) for task in os.listdir(f"/proc/{pid}/task")[:_MOST_TASKS] if int(task) != pid]
-        return sum(_switches(pid, task) for task in tasks if _comm(pid, task) == name)
-    return 0
-
-
-def _comm(pid: int, task: int) -> str:
-    with IF_POSSIBLE:
-        return _read(pid, f"task/{task}/comm")
-    return ""
+        known = {*names, _read(pid, "comm").strip()}
+        for task in os.listdir(f"/proc/{pid}/task")[:_MOST_TASKS]:
+            with IF_POSSIBLE:
+                if int(task) != pid and _read(pid, f"task/{task}/comm").strip() in known:
+                    found += _switches(pid, int(task))
+    return found
 
 
 def _switches(pid: int, task: int) -> int:

@@ -28,9 +28,10 @@ class Sample:
         self.state, self.seconds = now.state, now.seconds
         self.waits = waits_for(process.pid)
         self.switches, self.bytes = usage(process.pid)
+        names = [thread["name"] for thread in answer.threads[1:]]
         frames = answer.threads[0]["frames"] if answer.threads else []
         waits = any(frame[1].endswith(_THREADS) for frame in frames[:3])
-        self.of_threads = switches_of_threads(process.pid) if waits else None
+        self.of_threads = switches_of_threads(process.pid, names) if waits else None
 
 
 def sample(ranks: Mapping[Any, int], directory: str, times: Iterable[float]) -> dict[Any, dict[str, Any]]:
