@@ -255,6 +255,12 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
     assert refused(
         cli("run", "train.py", "x"), "'x' is an unexpected argument; the program's own arguments go after --"
     )
+    for program in ("python", "torchrun"):
+        assert refused(
+            cli("run", program, "train.py"),
+            f"{program}: stepset itself starts Python and launchers such as torchrun; give only the script:"
+            " stepset run train.py",
+        )
     result = cli("run", "train.py", "--epochs", "3")
     assert result.code == 2
     assert result.errors[0].startswith("stepset: No such option: --epochs")

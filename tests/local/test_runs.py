@@ -364,8 +364,10 @@ def test_the_python_interface_runs_a_mapping(local: Local, monkeypatch: pytest.M
 
 
 def test_the_advice_for_a_signal_names_a_command_and_without_output_there_is_nothing_to_look_at(local: Local) -> None:
-    killed = failure_of(local.run("import os; os.kill(os.getpid(), 15)"))
+    killed = failure_of(local.run("import os; os.kill(os.getpid(), 9)"))
     assert "`dmesg | grep -i oom`" in killed.advice and "events" not in killed.advice
+    stopped = failure_of(local.run("import os; os.kill(os.getpid(), 15)"))
+    assert "os.kill" in stopped.advice and "dmesg" not in stopped.advice  # the kernel sends no SIGTERM
     silent = failure_of(local.run("import sys; sys.exit(3)"))
     assert (silent.exit_code, silent.tail, silent.advice) == (3, (), NO_OUTPUT_ADVICE)
     spoken = failure_of(local.run("import sys; print('shard 3 is bad'); sys.exit(3)"))

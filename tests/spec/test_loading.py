@@ -109,6 +109,20 @@ def test_a_duplicate_key_is_an_error_at_its_second_position(
         ("on: 2\nscript: a.py\n", 'the key on is read as true; write "on"'),
         ("script: [a\n", "line 2, column 1: not readable as YAML: while parsing a flow sequence, did not find"),
         ("script: a\n\tnum_nodes: 2\n", "indent with spaces, not tabs"),
+        ("script: a\nnum_nodes:2\n", "line 3, column 1: not readable as YAML: while scanning a simple key"),
+        *(
+            (content, f"; write a space after the colon in line {line}")
+            for content, line in (
+                ("script: a\nnum_nodes:2\n", 2),
+                ("num_nodes:2\nscript: a\n", 1),
+                ("script: a\nrestart:\n  max_restarts:2\n  user_errors: fail\n", 3),
+            )
+        ),
+        ("script: a\n  num_nodes: 2\n", "line 2, column 12: not readable as YAML: mapping values are not allowed"),
+        *(
+            (content, "; indent the fields of one mapping equally, and quote a value that contains ': '")
+            for content in ("script: a\n  num_nodes: 2\n", "script: a\nargs: [x]\nname: a: b\n")
+        ),
         ("script: a.py\n---\nscript: b.py\n", "line 2, column 1: not readable as YAML: expected a single document"),
         ("pod_template: &a {spec: *a}\n", "line 1, column 15: not readable as YAML: an alias contains itself"),
         ("pod_template: {spec: &a [x, *a]}\n", "line 1, column 22: not readable as YAML: an alias contains itself"),

@@ -54,8 +54,9 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         name, framework, num_nodes, procs_per_node, image, script, module, command, function, args, code, requirements,
         env, resources_per_node, storage, checkpoint_dir, roles, restart, hang, deadline, termination_grace_period, ttl,
         scheduling, network, service_account, security, labels, annotations, pod_template, agent: the job file's
-        fields (docs/job-file.md).
-        queue_name: a shorthand for `scheduling={"queue_name": ...}`.
+            fields (docs/job-file.md).
+        queue_name: a shorthand for `scheduling={"queue_name": ...}`. The argument `queue` of every operator selects
+            the workers that execute the task.
         backend: `kubernetes`, or `local` for processes of the worker. The default is the configuration option
             [stepset] backend. If the option is not set, the default is `kubernetes`.
         target: the kind of the Kubernetes object that represents the run on a cluster. The target is jobset (default),

@@ -7,6 +7,7 @@ module returns the value as a `Scalar`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from stepset.errors import BadInputError
 from stepset.spec.scalars import not_text, scalar
 
 _Safe: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
+_NO_SPACE = re.compile(r"\s*(?:- )?[A-Za-z_]\w*:[^\s/]")
+"""A line with a key and a value and no space between them."""
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -194,7 +197,18 @@ def _place_and_problem(error: yaml.MarkedYAMLError, text: str) -> str:
     problem = ", ".join(part for part in (error.context, error.problem) if part)
     if (mark := error.problem_mark) is None:
         return f"not readable as YAML: {problem}"
-    lines = text.splitlines()
-    tab = mark.line < len(lines) and lines[mark.line].lstrip(" ").startswith("\t")
-    advice = "; indent with spaces, not tabs" if tab else ""
+    advice = _syntax_advice(error, text.splitlines(), mark.line)
     return f"line {mark.line + 1}, column {mark.column + 1}: not readable as YAML: {problem}{advice}"
+
+
+def _syntax_advice(error: yaml.MarkedYAMLError, lines: list[str], at: int) -> str:
+    """Returns the advice for a syntax error that the parser reports at the line with the index `at`, or ""."""
+    if at < len(lines) and lines[at].lstrip(" ").startswith("\t"):
+        return "; indent with spaces, not tabs"
+    # Without a space after the colon, the line is a text. The parser then reports this line or the next one.
+    for index in range(max(0, at - 1), min(at + 1, len(lines))):
+        if _NO_SPACE.match(lines[index]):
+            return f"; write a space after the colon in line {index + 1}"
+    if (error.problem or "").startswith("mapping values are not allowed"):
+        return "; indent the fields of one mapping equally, and quote a value that contains ': '"
+    return ""

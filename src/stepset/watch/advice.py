@@ -40,6 +40,10 @@ LOCAL_SIGNAL_ADVICE = (
     "The sender of the signal is unknown: the training code, another process, or the system;"
     " `dmesg | grep -i oom` shows whether the kernel killed the process because the memory was full."
 )
+LOCAL_STOP_ADVICE = (
+    "The sender of the signal is unknown: search the training code and its libraries for os.kill, and look for another"
+    " program that stops processes, such as timeout, a batch system or the end of a login session."
+)
 NO_OUTPUT_ADVICE = (
     "There are no last lines of that rank: search the training code for calls of sys.exit and os._exit, and print the"
     " reason before each call."

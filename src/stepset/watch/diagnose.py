@@ -15,6 +15,7 @@ from stepset.run_status import Failure, FailureKind
 from stepset.watch.advice import (
     ADVICE,
     LOCAL_SIGNAL_ADVICE,
+    LOCAL_STOP_ADVICE,
     NO_OUTPUT_ADVICE,
     SIGNAL_ADVICE,
     START_ADVICE,
@@ -164,7 +165,9 @@ def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
     if o.advice:
         return o.advice
     if _by_signal(o, kind):
-        return LOCAL_SIGNAL_ADVICE if local else SIGNAL_ADVICE
+        # The kernel kills processes with SIGKILL if the memory is full.
+        of_this_machine = LOCAL_SIGNAL_ADVICE if _signal_of(o) == signals.SIGKILL else LOCAL_STOP_ADVICE
+        return of_this_machine if local else SIGNAL_ADVICE
     return ADVICE[kind]
 
 

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from stepset.cli.arguments.flags import Command, with_flags, with_signature
 from stepset.cli.completion import frameworks, resumed_names
 from stepset.errors import BadInputError
+from stepset.job_source.earlier_run import names_file
 
 _AFTER_DASHES = "stepset.after_dashes"
 
@@ -40,6 +41,12 @@ def words_after_dashes(ctx: typer.Context) -> tuple[str, ...] | None:
     Raises BadInputError for an unexpected argument before `--`.
     """
     if ctx.args:
+        target, script = ctx.params.get("target"), next((word for word in ctx.args if word.endswith(".py")), "")
+        if script and target and not names_file(target):
+            raise BadInputError(
+                f"{target}: stepset itself starts Python and launchers such as torchrun; give only the script:"
+                f" {ctx.command_path} {script}"
+            )
         raise BadInputError(f"{ctx.args[0]!r} is an unexpected argument; the program's own arguments go after --")
     words: tuple[str, ...] | None = ctx.meta.get(_AFTER_DASHES)
     return words
