@@ -203,6 +203,8 @@ class TestNames:
         ("name", "hint"),
         [
             ("environment", "did you mean 'env'?"),
+            ("python_callable", "decorate the function with @task.distributed_train instead"),
+            ("bash_command", 'write command=["bash", "-c", "..."]'),
             ("timeout", "did you mean 'deadline', which limits the run, or 'execution_timeout', which limits the try?"),
             ("gpus", 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'),
             ("cpu", 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'),

@@ -18,7 +18,9 @@ _WITHOUT_EFFECT = frozenset({"resources"})
 
 _RESOURCES = 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'
 _MEANT = {
+    "bash_command": 'write command=["bash", "-c", "..."]',
     "environment": "did you mean 'env'?",
+    "python_callable": "decorate the function with @task.distributed_train instead",
     "timeout": "did you mean 'deadline', which limits the run, or 'execution_timeout', which limits the try?",
     **dict.fromkeys(("cpu", "cpus", "memory", "gpu", "gpus", "num_gpus", "gpus_per_node"), _RESOURCES),
 }
