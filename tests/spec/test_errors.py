@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from stepset.errors import BadInputError
 from stepset.spec import parse_job
-from stepset.spec.base import JobModel
 from stepset.spec.options import KINDS
-from stepset.spec.parts import Scheduling
 
 # Fields beside `script: train.py` -> the whole message.
 ERRORS: list[tuple[dict[str, Any], str]] = [
@@ -350,34 +347,6 @@ def test_the_message_is(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInputError) as caught:
         parse_job({"script": "train.py", **given})
     assert str(caught.value) == message
-
-
-STRUCTURED = [
-    *((name,) for name, field in parse_job({"script": "a.py"}) if isinstance(field, (dict, list, JobModel))),
-    *(("scheduling", name) for name, field in Scheduling() if isinstance(field, (dict, list, JobModel))),
-    ("resources_per_node", "limits"),
-    ("framework", "elastic"),
-    ("framework", "elastic", "rdzv_conf"),
-]
-"""The paths of the fields whose values are mappings or lists."""
-
-
-def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Fields of a job in which the field with this path has a value."""
-    for name in reversed(path):
-        value = {name: value}
-    if len(path) > 1 and path[0] == "framework":
-        value["framework"]["kind"] = "torch"
-    return {"script": "train.py", "num_nodes": 2, **value}
-
-
-@pytest.mark.parametrize("path", STRUCTURED, ids=".".join)
-def test_a_number_in_place_of_a_mapping_or_a_list_is_answered_with_a_valid_value(path: tuple[str, ...]) -> None:
-    with pytest.raises(BadInputError) as caught:
-        parse_job(nested(path, 3))
-    (problem,) = caught.value.problems
-    form = problem[min(problem.find(bracket) for bracket in "[{" if bracket in problem) :]
-    parse_job(nested(path, yaml.safe_load(form.replace("{...}", "{}"))))
 
 
 def test_every_unknown_key_is_named_at_once() -> None:
