@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from stepset.errors import BadInputError
+from stepset.spec.load import not_a_mapping
 from stepset.spec.yamlfile import read_yaml
 
 TEXT_FIELDS = (
@@ -71,7 +72,7 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
         if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
         if field in MAPPING_FIELDS and not isinstance(value, Mapping):
-            raise BadInputError(f"{field}: {value!r} is not a mapping; write {{key: value}}")
+            raise BadInputError(not_a_mapping(field, value))
         job[field] = _read(field, value) if field in YAML_FIELDS and isinstance(value, str) else value
     if queue_name := inputs.get("queue_name"):
         job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}

@@ -21,6 +21,7 @@ from stepset.spec.scalars import not_text, shortened
 _NO_NUMBER = "{input} is not a whole number; give one such as 2"
 _NO_SWITCH = "{input} is neither true nor false; write one of them"
 _NO_MAPPING = "{input} is not a mapping; write {form}"
+_ANY_FORM = "{key: value}"
 _NO_LIST = "{input} is not a list; write [{form}]"
 _EMPTY = "is empty; give a value or leave it out"
 # Error type of pydantic -> stepset's error message, with advice for the user. {input} stands for the invalid value.
@@ -249,11 +250,20 @@ def _line(detail: ErrorDetails) -> str:
         text = "is null; give a value or leave it out"
     elif message:
         field = next((part for part in reversed(loc) if isinstance(part, str)), "")
-        form = _FORMS.get(field, ".." if message is _NO_LIST else "{key: value}")
+        form = _FORMS.get(field, ".." if message is _NO_LIST else _ANY_FORM)
         text = message.format(input=_short(detail["input"]), form=form, **detail.get("ctx", {}))
     else:
         text = detail["msg"].removeprefix("Value error, ")
     return f"{place}: {text}" if place else text
+
+
+def not_a_mapping(field: str, value: Any) -> str:
+    """Returns the error message for a value of the field `field`, which must be a mapping.
+
+    >>> not_a_mapping("restart", 3)
+    'restart: 3 is not a mapping; write {max_restarts: 3}'
+    """
+    return f"{field}: {_NO_MAPPING.format(input=_short(value), form=_FORMS.get(field, _ANY_FORM))}"
 
 
 def _short(value: Any) -> str:
