@@ -319,6 +319,12 @@ class TestTheHost:
         with pytest.raises(BadInputError, match=message):
             this_host(plan, {"PATH": "/usr/bin:/bin"}, tmp_path)
 
+    def test_without_torchrun_the_error_names_the_framework_without_torch(self, tmp_path: Path) -> None:
+        plan = make_plan(parse_job({"script": "train.py"}))
+        message = r"'torchrun' is not found .*; install torch, or set framework to plain for a program without torch$"
+        with pytest.raises(BadInputError, match=message):
+            this_host(plan, {"PATH": "/nowhere", "VIRTUAL_ENV": "/nowhere"}, tmp_path)
+
     def test_has_secrets_from_variables_and_files(self, tmp_path: Path) -> None:
         env = {"A": {"secret": "hub", "key": "token"}, "B": {"secret": "db", "key": "password"}}
         plan = make_plan(parse_job({"framework": "plain", "command": ["true"], "env": env}))

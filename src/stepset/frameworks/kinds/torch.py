@@ -223,7 +223,7 @@ SPEC = FrameworkSpec(
         r"(PET|TORCHELASTIC)_",
         r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_ADDR|MASTER_PORT)$",
     ),
-    programs={"torchrun": "install torch"},
+    programs={"torchrun": "install torch, or set framework to plain for a program without torch"},
     packages=("torch", "accelerate", "lightning"),
     imports=(
         Import("lightning.fabric", _FABRIC),
