@@ -7,7 +7,7 @@ import time
 from stepset.cli.output.outcome import took
 from stepset.cli.output.run_table import PHASE_STYLES
 from stepset.cli.output.shorten import cut
-from stepset.cli.output.tables import rendered, table
+from stepset.cli.output.tables import Style, rendered, table
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.hang import slow_words
@@ -49,7 +49,7 @@ def status_page(status: RunStatus) -> str:
         ("slow", slow_words(status.slow) if status.slow else ""),
         *(("note", note) for note in status.notes),
     ]
-    styles = ("bold", {phase: PHASE_STYLES.get(status.phase, "")})
+    styles: tuple[Style, ...] = ("bold", {phase: PHASE_STYLES.get(status.phase, "")})
     head = table(("", ""), [row for row in about if row[1]], styles, header=False)
     rows = [
         (
@@ -68,7 +68,7 @@ def status_page(status: RunStatus) -> str:
     if not rows:
         return rendered(head)
     columns = ("SOURCE", "POD", "NODE", "PID", "STATE", "RESTARTS", "ENDED", "LAST OUTPUT", "LAST LINE")
-    rank_styles = ("cyan", "", "", "", PHASE_STYLES)
+    rank_styles: tuple[Style, ...] = ("cyan", "", "", "", PHASE_STYLES)
     return rendered(head, "", table(columns, rows, rank_styles, cut_last=True, left_out=("NODE", "POD")))
 
 
