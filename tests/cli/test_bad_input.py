@@ -267,6 +267,15 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
     assert result.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
 
 
+@pytest.mark.parametrize("command", ["validate", "explain", "render"])
+def test_an_option_of_run_alone_is_not_taken_for_an_option_of_the_program(cli: Cli, command: str) -> None:
+    result = cli(command, "train.py", "--backend", "kubernetes")
+    assert result.code == 2
+    assert result.errors == [
+        f"stepset: No such option: --backend; it is an option of 'stepset run'; see 'stepset {command} --help'"
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "error"),
     [

@@ -185,7 +185,11 @@ def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     # Find the command by its name, because some usage errors contain no reference to the command.
     used = command.commands.get(words[0]) if words else None
     unknown_option = hasattr(error, "possibilities")
-    hint = "; the program's own options go after --" if unknown_option and isinstance(used, ProgramCommand) else ""
+    hint = ""
+    if unknown_option and isinstance(used, ProgramCommand):
+        of_run = {name for option in command.commands["run"].params for name in option.opts}
+        is_of_run = error.option_name in of_run
+        hint = "; it is an option of 'stepset run'" if is_of_run else "; the program's own options go after --"
     if words and words[0] in _OTHER_TOOLS and message.startswith("No such command"):
         message = f"No such command {words[0]!r}; use 'stepset {_OTHER_TOOLS[words[0]]}'"
     if unknown_option and used:
