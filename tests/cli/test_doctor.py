@@ -89,7 +89,7 @@ def test_a_cluster_without_problems(cli: Cli, tmp_path: Path) -> None:
         found = cli("doctor", *flags)
     assert found.code == 0, found
     assert "Kubernetes v1.36.0\n" in found.out and "ok: cluster GPUs: 16 devices nvidia.com/gpu\n" in found.out
-    assert "ok: controllers: targets: trainjob, jobset, job, statefulset, volcano\n" in found.out
+    assert "ok: controllers: targets: trainjob, jobset, statefulset, job, volcano\n" in found.out
 
 
 def test_missing_permissions_and_controllers_have_their_remedies(cli: Cli, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_missing_permissions_and_controllers_have_their_remedies(cli: Cli, tmp_p
         "  fix: stepset rbac --namespace ml --target jobset --user jane | kubectl apply -f -\n"
     ) in found.out
     assert "problem: controllers: JobSet is not installed on this cluster" in found.out
-    assert "Volcano" not in found.out and "ok: controllers: targets: trainjob, job, statefulset\n" in found.out
+    assert "Volcano" not in found.out and "ok: controllers: targets: trainjob, statefulset, job\n" in found.out
     assert "note: cluster GPUs: you may not list nodes" in found.out
     data = json.loads(document.out)
     Draft202012Validator(output_schema()).validate(data)

@@ -33,6 +33,7 @@ REASONS = (
     r"command: \S+ would start its ranks separately in each of the \d+ nodes",
     r"command: \S+ starts the ranks of a node itself, and stepset would start it \d+ times",
     r"command: torchrun without --nnodes would train in each of the \d+ nodes alone",
+    r"network.port: \d+ is also the port of the nodes' ssh servers",
 )
 
 
