@@ -122,6 +122,8 @@ def _defined(path: Path) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.Assign):
             found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
     return found
 
 
