@@ -66,6 +66,7 @@ def test_the_queue_has_a_flag(validated: Any, flag: str) -> None:
         ({}, ["off"], "off"),
         ({"first": "1h"}, ["after=60s"], {"after": "1m", "first": "1h"}),
         ("off", ["after=60s, first=10m"], {"after": "1m", "first": "10m"}),
+        ({"first": "1h"}, ["action=fail"], {"first": "1h", "action": "fail"}),
     ],
 )
 def test_the_times_of_a_hang_have_a_flag(
@@ -185,7 +186,7 @@ def test_a_setting_does_not_change_the_parsed_file() -> None:
     ("argv", "error"),
     [
         (["--set", "deadline"], "--set: 'deadline' is not PATH=VALUE; write it like restart.max_restarts=3"),
-        (["--hang", "5m"], "--hang: '5m' is not a time; write it like after=60s,first=10m, or off"),
+        (["--hang", "5m"], "--hang: '5m' has no value; write it like after=60s,first=10m,action=fail, or off"),
         (["--hang", "afte=5m"], "hang: unknown key 'afte'; did you mean 'after'?"),
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),

@@ -63,7 +63,7 @@ FULL: dict[str, Any] = {
     "checkpoint_dir": "/ckpt/digits",
     "roles": [{**ROLE, "name": "fetch"}, {**ROLE, "name": "prepare", "after": ["fetch"]}],
     "restart": {"max_restarts": 3, "user_errors": "fail", "lost_node": "release", "lost_node_after": "10m"},
-    "hang": {"after": "10m", "first": "1h"},
+    "hang": {"after": "10m", "first": "1h", "action": "restart"},
     "deadline": "12h",
     "termination_grace_period": "2m",
     "ttl": "1h",

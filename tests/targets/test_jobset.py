@@ -78,6 +78,19 @@ class TestFailure:
     def test_a_rejected_result_is_final(self) -> None:
         assert _answer(code=72, restart={"max_restarts": 3}) == "FailJobSet"
 
+    def test_a_hang_counts_or_is_final(self) -> None:
+        hang = {"action": "restart"}
+        for user_errors, code, expected in (
+            ("restart", 74, "RestartJobSet"),
+            ("restart", 75, "RestartJobSet"),
+            ("fail", 74, "FailJobSet"),
+            ("fail", 75, "RestartJobSet"),  # the machine may be the cause
+        ):
+            restart = {"max_restarts": 3, "user_errors": user_errors}
+            assert _answer(code=code, restart=restart, hang=hang) == expected
+        for code in (74, 75):
+            assert _answer(code=code, restart={"max_restarts": 3}, hang={"action": "fail"}) == "FailJobSet"
+
     def test_the_deadline_is_final(self) -> None:
         objects = rendered(deadline="1h", restart={"max_restarts": 3})
         assert _jobset_action(of_kind(objects, "JobSet"), DEADLINE) == "FailJobSet"

@@ -46,6 +46,7 @@ class Config:
         self.work_dir: str = self._take("work_dir", str, "")
         self.termination_log: str = self._take("termination_log", str, "")
         self.grace: float = self._take("grace", (int, float), 30)
+        self.hang_action = ""
         self.hang_after, self.hang_first = self._take_hang()
         self.secrets: list[str] = self._take("secrets", list, [])
         self.secret_files: list[str] = self._take("secret_files", list, [])
@@ -67,8 +68,13 @@ class Config:
         if not hang:
             return 0.0, 0.0
         times: list[Any] = [hang.get("after"), hang.get("first")]
-        if len(hang) != 2 or not all(type(each) in (int, float) and 0 < each < 1e10 for each in times):
+        if hang.keys() - {"action"} != {"after", "first"} or not all(
+            type(each) in (int, float) and 0 < each < 1e10 for each in times
+        ):
             raise setup_error(f"agent's config: hang: {hang!r} must consist of two times, after and first")
+        self.hang_action = hang.get("action", "")
+        if self.hang_action not in ("", "restart", "fail"):
+            raise setup_error(f"agent's config: hang: the action {self.hang_action!r} is unknown; {_ADVICE}")
         return float(times[0]), float(times[1])
 
 

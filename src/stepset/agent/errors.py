@@ -6,9 +6,14 @@ EXIT_PEERS = 70
 EXIT_WORLD = 71
 EXIT_RESULT = 72
 EXIT_SETUP = 73
-OWN_CODES = (EXIT_PEERS, EXIT_WORLD, EXIT_RESULT, EXIT_SETUP)
+EXIT_HANG = 74
+EXIT_BLOCKED = 75
+OWN_CODES = (EXIT_PEERS, EXIT_WORLD, EXIT_RESULT, EXIT_SETUP, EXIT_HANG, EXIT_BLOCKED)
 
 MESSAGE_LIMIT = 4096  # the number of bytes that the kubelet keeps of a termination message
+SAMPLED = "sampled"
+"""The file in the pod's directory that the agent writes when a rank that waited too long for other ranks may exit. The
+agent samples the other ranks before, because a launcher stops the other ranks when it detects the exit of a rank."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # names the file in which torch's error handler records an exception
 
 
@@ -25,6 +30,12 @@ class AgentError(Exception):
         super().__init__(message)
         self.code = code
         self.kind = kind
+
+
+def is_timeout(error: str) -> bool:
+    """Returns whether the error of a rank states that the rank has waited too long, for example for other ranks."""
+    text = error.lower()
+    return "timeout" in text or "timed out" in text
 
 
 class StopRequested(Exception):  # noqa: N818 - not an error: a caller requested it

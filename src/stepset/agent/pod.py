@@ -10,7 +10,7 @@ from typing import Any
 from stepset.agent.bundle import Bundle
 from stepset.agent.children import Child, Children
 from stepset.agent.config import Config
-from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, AgentError, StopRequested
+from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, AgentError, StopRequested, is_timeout
 from stepset.agent.events import (
     WITHHELD,
     RankEvents,
@@ -138,7 +138,10 @@ class Pod:
             from stepset.agent.hangs.watcher import Watcher
 
             checkpoints = self._env.get("STEPSET_CHECKPOINT_DIR", "")
-            self._watcher = Watcher(config, self._out, self._streams, checkpoints, self._redactor)
+            self._watcher = Watcher(
+                config, self._out, self._streams, checkpoints, self._redactor, self._end_because_of_hang
+            )
+            self._stopping.watcher = self._watcher
         if config.counts_ranks:
             self._own_ranks = OwnRanks(config.world_size, self._env)
 
@@ -155,7 +158,7 @@ class Pod:
             due += self._children.server.deadlines()
         if self._own_ranks:
             due.append(self._own_ranks.due)
-        if self._watcher and not self._stopping.started_at:
+        if self._watcher:
             due.append(self._watcher.due)
         due += [child.ended_at + DRAIN for child in self._children.all if child.status is not None and not child.done]
         return min(due) - time.monotonic() if due else 3600.0
@@ -165,11 +168,11 @@ class Pod:
         for child in self._children.all:
             if child.status is not None and not child.done and (not child.open or at >= child.ended_at + DRAIN):
                 self._report_end(child)
+        if self._watcher:
+            self._watcher.act_on_deadlines(at)
         self._stopping.act_on_deadlines(at)
         if self._children.server:
             self._children.server.act_on_deadlines(at)
-        if self._watcher and not self._stopping.started_at:
-            self._watcher.act_on_deadlines(at)
         if self._own_ranks and at >= self._own_ranks.due:
             try:
                 self._own_ranks.look()
@@ -203,7 +206,17 @@ class Pod:
         if started_at and failure["at"] > started_at:
             return  # The stop has caused this failure.
         self._failures.append(self._redactor.failure(failure))
+        if self._watcher:
+            self._watcher.has_failed_rank = True
+            if is_timeout(failure["error"]):
+                seconds = self._stopping.time_for_samples(self._config.grace)
+                self._watcher.take_last_samples(seconds, after_failure=True)
         self._stopping.after_failure()
+
+    def _end_because_of_hang(self, failure: dict[str, Any]) -> None:
+        """Stops the ranks, which have made no progress, and fails."""
+        self._stopping.start(signal.SIGTERM, self._config.grace)
+        self._fail(failure)
 
     def _turn(self, timeout: float) -> None:
         """Handles output, input, signals and terminated processes once."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT
+from stepset.agent.errors import EXIT_WORLD, IF_POSSIBLE, MESSAGE_LIMIT, SAMPLED, is_timeout
 from stepset.agent.events import fitted, long_event, now, short_event
 from stepset.agent.launch import add_hook, first_number, set_rank_env
 from stepset.agent.lines import ATOMIC, Lines, Tail
@@ -33,6 +33,7 @@ RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK")
 
+_SAMPLES = 5.0  # seconds in which the agent samples the other ranks after a timeout of this rank
 _ALONE = 5  # After this number of checks (one per second) that find no connection, a rank is reported as `alone`.
 
 
@@ -209,13 +210,26 @@ class Rank:
         if exit_code(end) and not self._stop_requested:
             from stepset.agent.diagnosis import failure_of
 
-            self._report_failure(failure_of(self._status, self._tail, self._env, self._oom_kills))
+            failure = failure_of(self._status, self._tail, self._env, self._oom_kills)
+            sampled = os.path.join(os.path.dirname(self._stopping), SAMPLED)
+            with IF_POSSIBLE:
+                os.unlink(sampled)
+            self._report_failure(failure)
+            if is_timeout(failure["error"]):
+                self._wait_for_samples(sampled)
         elif self._by_mpirun and self._number == 0 and not exit_code(end):
             (self._report or self._out).put(self._result())
         self._flush()
         while self._stop_requested and os.path.exists(self._stopping):
             self._turn(0.05)
         end_as(end, self._hydra)
+
+    def _wait_for_samples(self, sampled: str) -> None:
+        """Waits until the agent has sampled the other ranks, if it looks for hangs."""
+        until = time.monotonic() + _SAMPLES
+        watched = os.path.exists(os.path.join(os.path.dirname(sampled), "agent.pid"))
+        while watched and not self._stop_requested and not os.path.exists(sampled) and time.monotonic() < until:
+            self._turn(0.05)
 
     def _child_saves(self) -> bool:
         """Returns whether a process that the stopped program started still runs. It may be saving."""

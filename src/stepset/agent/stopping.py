@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from stepset.agent.children import Children
 from stepset.agent.config import Config
@@ -11,6 +12,7 @@ from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.events import RankEvents
 from stepset.agent.signals import STOP_BY_MPIRUN, STOPPING, forward_signal, signal
 
+_SAMPLES = 5.0  # seconds that the samples before a stop may take
 SHORT_GRACE = 2.0  # seconds between a failure and the stop, and between the end of a launcher's ranks and SIGKILL
 
 
@@ -18,15 +20,18 @@ class Stopping:
     """Stops the processes of a pod.
 
     `requested` is the signal that requested the stop, or 0. `started_at` is the time at which the agent began to stop
-    the processes, in seconds since the epoch, or 0 if the agent has not begun.
+    the processes, in seconds since the epoch, or 0 if the agent has not begun. `watcher` is the Watcher of the pod, or
+    None. It may sample the ranks before they get the signal.
     """
 
     def __init__(self, config: Config, children: Children, ranks: RankEvents) -> None:
         self.requested = 0
         self.started_at = 0.0
+        self.watcher: Any = None
         self._config = config
         self._children = children
         self._ranks = ranks
+        self._unsent = 0  # The signal that the ranks get after they were sampled.
         self._held_back = 0  # The signal that the command gets after its ranks have terminated.
         self._signalled: set[int] = set()  # the `rank` processes that have got the signal
         self._file = os.path.join(config.dir, STOPPING)
@@ -53,6 +58,22 @@ class Stopping:
         if self.started_at:
             return
         self.started_at = time.time()
+        self._unsent = number
+        if self.watcher:
+            self.watcher.begin_stop(self.time_for_samples(grace), requested=bool(self.requested))
+        self._send()
+
+    @staticmethod
+    def time_for_samples(grace: float) -> float:
+        """Returns the number of seconds that the samples before a stop may take within a grace period."""
+        return min(_SAMPLES, grace / 2)
+
+    def _send(self) -> None:
+        """Sends the signal, unless the ranks are being sampled."""
+        number = self._unsent
+        if not number or (self.watcher and self.watcher.takes_last_samples):
+            return
+        self._unsent = 0
         by_mpirun = self._config.launcher and self._config.mpi
         if by_mpirun or not self._ranks.running:
             self._children.forward(STOP_BY_MPIRUN if by_mpirun else number)
@@ -84,6 +105,7 @@ class Stopping:
         if self._stop_at and at >= self._stop_at:
             self._stop_at = 0.0
             self.start(signal.SIGTERM, self._config.grace)
+        self._send()
         if self._held_back:
             self._signal_ranks(self._held_back)
         if self._held_back and not self._ranks.running:

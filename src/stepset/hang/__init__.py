@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+HANG_CODES = (74, 75)
+"""The exit codes of a pod that its agent has ended because of a hang. 75 means that the machine may be the cause."""
+
 
 class HangKind(StrEnum):
     """Why a run makes no progress."""

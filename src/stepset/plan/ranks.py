@@ -36,6 +36,8 @@ def rank_config(plan: LaunchPlan, settings: AgentSettings) -> dict[str, Any]:
     config |= {name: True for name, value in flags.items() if value}
     if settings.hang is not None:
         config["hang"] = {"after": settings.hang.after, "first": settings.hang.first}
+        if settings.hang.action != "report":
+            config["hang"]["action"] = settings.hang.action
     return config
 
 

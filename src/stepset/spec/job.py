@@ -217,8 +217,9 @@ class TrainingJob(JobModel):
     restart: Restart = Restart()
     """The maximum number of restarts of the gang, and the failures after which the gang restarts."""
     hang: HangChoice = HangTimes()
-    """When stepset examines ranks that make no progress, and reports which rank blocks the others. With `off`, stepset
-    does not look for such ranks, and starts the ranks without its hook. The field has no effect without the agent."""
+    """When stepset examines ranks that make no progress, reports which rank blocks the others, and may end the hang.
+    With `off`, stepset does not look for such ranks, and starts the ranks without its hook. The field has no effect
+    without the agent."""
     deadline: Duration | None = None
     """The maximum duration of the run. If the run has not finished after this time, the run fails. The target
     determines when this time begins (docs/targets.md)."""

@@ -147,7 +147,7 @@ class Restart(JobModel):
 
 
 class HangTimes(JobModel):
-    """When stepset examines ranks that make no progress. Lines of output, steps and collectives are progress."""
+    """When stepset examines ranks without progress, and what it then does. Lines, steps, collectives are progress."""
 
     after: Duration = 300
     """The time without progress after which stepset examines the ranks. If the run has already paused for longer,
@@ -155,6 +155,10 @@ class HangTimes(JobModel):
     first: Duration = 1800
     """The time without progress that is allowed before the first step of the training. Imports, downloads and
     compilation often take long."""
+    action: Literal["report", "restart", "fail"] = "report"
+    """What happens if a pod contains the rank that blocks the others. With `report`, stepset reports the hang, and the
+    run continues. With `restart`, the pod fails after the report, and the gang is restarted as after an error of the
+    training code, up to `restart.max_restarts` times. With `fail`, the run fails without a restart."""
 
 
 def _hang_form(value: Any) -> Any:

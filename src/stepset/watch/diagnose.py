@@ -11,6 +11,7 @@ import signal as signals
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from stepset.hang import HANG_CODES
 from stepset.run_status import Failure, FailureKind
 from stepset.watch.advice import (
     ADVICE,
@@ -355,6 +356,8 @@ def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str
     number = _signal_of(o)
     if o.how:
         how = o.how
+    elif o.kind is not None and o.exit_code in HANG_CODES:
+        how = "was stopped because of a hang"
     elif o.signal is not None:
         how = f"was killed by {signal_name(o.signal)}"
     elif o.exit_code:

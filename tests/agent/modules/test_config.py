@@ -42,6 +42,7 @@ def test_null_is_a_missing_key(config: Callable[..., Config]) -> None:
         ({**CONFIG, "mpi": 1}, "mpi: 1 is of the wrong type"),
         ({**CONFIG, "hang": False}, "hang: False is of the wrong type"),
         ({**CONFIG, "hang": {"after": 5}}, "hang: {'after': 5} must consist of two times, after and first"),
+        ({**CONFIG, "hang": {"after": 5, "first": 9, "action": "stop"}}, "hang: the action 'stop' is unknown"),
         *(
             ({**CONFIG, "hang": times}, f"hang: {times!r} must consist of two times, after and first")
             for times in (
@@ -49,7 +50,7 @@ def test_null_is_a_missing_key(config: Callable[..., Config]) -> None:
                 {"after": 5, "first": True},
                 {"after": 0, "first": 9},
                 {"after": 5, "first": float("nan")},
-                {"after": 5, "first": 9, "action": "fail"},
+                {"after": 5, "first": 9, "later": 10},
             )
         ),
         ({**CONFIG, "later": 1, "earlier": 1}, "earlier: unknown key"),

@@ -62,6 +62,11 @@ def test_the_times_of_a_hang_are_read_from_text(given: str, after: int | None) -
     assert (times and times.after) == after
 
 
+def test_the_action_after_a_hang_is_read_from_text() -> None:
+    times = parse_job(job_mapping({"hang": "{action: restart}", "module": "train"})).hang_times
+    assert times and times.action == "restart"
+
+
 def test_queue_name_and_shm_are_merged_into_their_mappings() -> None:
     given = {"queue_name": "team-a", "scheduling": {"gang": "kueue"}, "shm": "1Gi", "resources_per_node": {"cpu": 2.0}}
     job = job_mapping(with_decoded_inputs(given, {}))

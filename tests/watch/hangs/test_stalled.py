@@ -211,3 +211,73 @@ def test_a_failure_names_the_hang_that_was_known() -> None:
 def test_a_status_with_a_hang_can_be_stored() -> None:
     found = status(hangs())
     assert RunStatus.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+STOP_WAITS, STOP_SLEEPS = ({**event, "stop": True, "silent": 40.0} for event in (WAITS, SLEEPS))
+CANCELLED = Failure(FailureKind.CANCELLED, "the run was cancelled.", "Run it again.")
+TIMED_OUT = Failure(FailureKind.USER_ERROR, "rank 0 exited with code 1.", "Fix it.", error="Timed out waiting 1800ms")
+STOPPED = tuple(replace(row, state="Stopped", signal=15) for row in ROWS)
+
+
+def stopped(*pods: tuple[str, dict[str, Any]]) -> StalledRanks:
+    """The evidence of ranks whose agents have sampled and then stopped them."""
+    ranks = StalledRanks()
+    for pod, event in pods:
+        rank = event["rank"]
+        feed(ranks, pod, event, f"[rank {rank}] saving", {"event": "exited", "rank": rank, "signal": 15, "at": 1311.0})
+    return ranks
+
+
+def test_evidence_before_a_stop_is_valid_although_the_ranks_then_print_and_exit() -> None:
+    ranks = stopped(("uid-0", STOP_WAITS), ("uid-1", STOP_SLEEPS))
+    assert status(ranks).hang is None
+    found = ranks.before_stop(STOPPED, PODS, CANCELLED)
+    assert found is not None
+    assert [group.ranks for group in found.guilty] == [(1,)]
+    message = with_known_hang(CANCELLED, found).message
+    assert message.startswith("the run was cancelled; before, the run had made no progress for 40 s: rank 1 has not")
+
+
+def test_evidence_before_a_stop_counts_only_if_no_error_explains_the_failure() -> None:
+    ranks = stopped(("uid-0", STOP_WAITS), ("uid-1", STOP_SLEEPS))
+    other = Failure(FailureKind.USER_ERROR, "rank 0 exited with code 1.", "Fix it.", error="ValueError: x")
+    assert ranks.before_stop(STOPPED, PODS, other) is None
+    assert ranks.before_stop(STOPPED, PODS, None) is None
+
+
+def test_a_rank_without_evidence_before_the_stop_has_made_progress() -> None:
+    assert stopped(("uid-1", STOP_SLEEPS)).before_stop(STOPPED, PODS, CANCELLED) is None
+
+
+def test_after_a_timeout_the_other_ranks_show_who_was_waited_for() -> None:
+    rows = (replace(ROWS[0], state="Failed", exit_code=1), STOPPED[1])
+    found = stopped(("uid-1", STOP_SLEEPS)).before_stop(rows, PODS, TIMED_OUT)
+    assert found is not None
+    assert [(group.ranks, group.state, group.guilty) for group in found.groups] == [
+        ((0,), "timeout", False),
+        ((1,), "sleeping", True),
+    ]
+    assert with_known_hang(TIMED_OUT, found).advice == "data.py:17 on rank 1 blocks all other ranks."
+    assert stopped(("uid-1", STOP_WAITS | {"rank": 1})).before_stop(rows, PODS, TIMED_OUT) is None
+
+
+@pytest.mark.parametrize("event", [{"event": "resumed", "at": 1400.0}, {"event": "started", "rank": 1}])
+def test_progress_or_a_new_start_ends_the_evidence_before_a_stop(event: dict[str, Any]) -> None:
+    ranks = stopped(("uid-0", STOP_WAITS), ("uid-1", STOP_SLEEPS))
+    feed(ranks, "uid-1", event)
+    assert ranks.before_stop(STOPPED, PODS, CANCELLED) is None
+    ranks.clear()
+    assert ranks.before_stop(STOPPED, PODS, CANCELLED) is None
+
+
+def test_the_hang_replaces_the_message_of_a_pod_that_was_ended_because_of_it() -> None:
+    error = "no progress; rank 1 waits in load (data.py:17)"
+    ended = Failure(
+        FailureKind.USER_ERROR, f"rank 1: {error}", "Fix it.", rank=1, exit_code=74, error=error, node="n-1"
+    )
+    clause = "a hang has ended the run; the run had made no progress for 5 min 10 s: rank 1 has not joined; sleeping in"
+    found = with_known_hang(ended, the_hang())
+    assert found.message == f"{clause} load data.py:17."
+    assert found.advice == "data.py:17 on rank 1 blocks all other ranks."
+    machine = replace(ended, kind=FailureKind.INFRASTRUCTURE, exit_code=75)
+    assert with_known_hang(machine, the_hang()).message == f"{clause} load data.py:17; the suspect node is n-1."

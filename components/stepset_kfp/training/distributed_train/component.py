@@ -109,7 +109,7 @@ def distributed_train(
         checkpoint_dir: directory that persists after the run; if it contains checkpoints, the training continues.
         roles: pods outside of the training world.
         restart: how often all ranks may be restarted together, and the failures after which they are restarted.
-        hang: off, or the times without progress, such as {after: 5m, first: 30m}, after which hung ranks are reported.
+        hang: off, or {after: 5m, first: 30m, action: report}: when hung ranks are reported, and what happens then.
         deadline: maximum duration, such as 12h; the run fails when it takes longer.
         termination_grace_period: time after which a stopped pod is killed, such as 2m; default 60s.
         ttl: time from the run's end until its objects are deleted, such as 1d.

@@ -102,10 +102,9 @@ class Journal:
             self._tracker.event(spec, event, stopped)
         self._tracker.output(spec, batch, time.time())
 
-    @property
-    def known_hang(self) -> Hang | None:
-        """The hang of the current attempt that was known until a moment ago, or None."""
-        return self._tracker.known_hang(time.time())
+    def known_hang(self, failure: Failure) -> Hang | None:
+        """Returns the hang of the current attempt that was known before its failure, or None."""
+        return self._tracker.known_hang(time.time(), failure)
 
     def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
         """Passes lines to the listener. Passes states of incomplete lines only if the listener accepts them."""

@@ -23,7 +23,7 @@ from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.directory_trees import discard_tree
 from stepset.functions.extract import extract
-from stepset.hang import Hang
+from stepset.hang import HANG_CODES, Hang
 from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
@@ -151,8 +151,8 @@ class Supervisor:
                 self._finish(None)
                 return
             restarts = attempt - given.request.attempt
-            hang = self._journal.known_hang
             failure = diagnose(end.observations, restarts=restarts, local=True) or _unexplained()
+            hang = self._journal.known_hang(failure)
             failure = with_known_hang(failure, hang)
             self._journal.attempt_over(failure)
             if not self._may_restart(failure, end, used < restart.max_restarts):
@@ -185,7 +185,10 @@ class Supervisor:
     def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
         if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._cancel_requests():
             return False
-        if failure.kind is FailureKind.USER_ERROR and self._given.request.job.restart.user_errors == "fail":
+        job = self._given.request.job
+        if failure.kind is FailureKind.USER_ERROR and job.restart.user_errors == "fail":
+            return False
+        if failure.exit_code in HANG_CODES and job.hang_times is not None and job.hang_times.action == "fail":
             return False
         return left or end.node_lost
 

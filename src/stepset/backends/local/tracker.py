@@ -69,9 +69,14 @@ class Tracker:
             self._known_hang.see(self._with_hang(self._status.with_(ranks=rows)).hang, now)
             self.changed = True
 
-    def known_hang(self, now: float) -> Hang | None:
-        """Returns the hang of the current attempt that was known until a moment ago."""
-        return self._known_hang.at(now)
+    def known_hang(self, now: float, failure: Failure | None = None) -> Hang | None:
+        """Returns the hang of the current attempt that was known until a moment ago.
+
+        If there is a failure, this may be the hang that the agents have found before they stopped their ranks.
+        """
+        rows = tuple(self._rows.values())
+        stopped = self._stalled.before_stop(rows, {row.pod: row.pod for row in rows}, failure)
+        return stopped or self._known_hang.at(now)
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the status."""

@@ -117,9 +117,10 @@ class JobArgs:
     hang: Annotated[
         str | None,
         typer.Option(
-            metavar="TIMES",
+            metavar="VALUES",
             help="Time without progress after which a hang is reported, such as after=60s or after=60s,first=10m;"
-            " off reports none; default: after=5m,first=30m.",
+            " action=restart or action=fail also ends the hang; off reports none;"
+            " default: after=5m,first=30m,action=report.",
         ),
     ] = None
     deadline: Annotated[

@@ -87,20 +87,20 @@ def parse_labels(assignments: Iterable[str]) -> dict[str, str]:
 def parse_hang(text: str) -> str | dict[str, str]:
     """Returns the value of the field `hang` for the value of `--hang`.
 
-    >>> parse_hang("after=60s,first=10m"), parse_hang("off")
-    ({'after': '60s', 'first': '10m'}, 'off')
+    >>> parse_hang("after=60s,action=fail"), parse_hang("off")
+    ({'after': '60s', 'action': 'fail'}, 'off')
 
-    Raises BadInputError if the text is neither `off` nor a list of times. The model checks the names and the times.
+    Raises BadInputError if the text is neither `off` nor a list of values. The model checks the names and the values.
     """
     if text == "off":
         return text
-    times = {}
+    values = {}
     for word in text.split(","):
-        name, equals, time = (part.strip() for part in word.partition("="))
+        name, equals, value = (part.strip() for part in word.partition("="))
         if not name or not equals:
-            raise BadInputError(f"--hang: {word!r} is not a time; write it like after=60s,first=10m, or off")
-        times[name] = time
-    return times
+            raise BadInputError(f"--hang: {word!r} has no value; write it like after=60s,first=10m,action=fail, or off")
+        values[name] = value
+    return values
 
 
 def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

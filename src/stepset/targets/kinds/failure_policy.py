@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stepset.hang import HANG_CODES
 from stepset.plan.model import NODE, LaunchPlan, PodGroup
 from stepset.spec.job import TrainingJob
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods.template import CONTAINER
 
-# The exit codes that do not mean an error of the training code. 70 to 73 are exit codes of the agent
-# (docs/design/agent.md). 137 means SIGKILL, which the kernel sends if memory runs out. 143 means SIGTERM.
+# The exit codes that do not mean an error of the training code. 70 to 75 are exit codes of the agent
+# (docs/design/agent.md), of which 74 means a hang that the training code has caused. 137 means SIGKILL, which the
+# kernel sends if memory runs out. 143 means SIGTERM.
 _RESULT_REJECTED = 72
-_NOT_USER_ERRORS = (70, 71, _RESULT_REJECTED, 73, 137, 143)
+_NOT_USER_ERRORS = (70, 71, _RESULT_REJECTED, 73, 75, 137, 143)
 
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 
@@ -54,7 +56,9 @@ def _exit_code_rules(job: TrainingJob, group: PodGroup) -> list[dict[str, Any]]:
     rules = []
     if group.agent is not None:
         # The agent has rejected the result of the run. A restart would not change the result.
-        rules.append(_fail_job("In", (_RESULT_REJECTED,)))
+        hang = job.hang_times
+        final = HANG_CODES if hang is not None and hang.action == "fail" else ()
+        rules.append(_fail_job("In", (_RESULT_REJECTED, *final)))
     if job.restart.user_errors == "fail":
         rules.append(_fail_job("NotIn", _NOT_USER_ERRORS))
     return rules

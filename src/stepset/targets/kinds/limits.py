@@ -33,9 +33,16 @@ def one_group(job: TrainingJob, plan: LaunchPlan, target: str) -> Iterator[str]:
 
 
 def restarts_after_any_failure(job: TrainingJob, target: str) -> Iterator[str]:
-    """Yields a line if a job must not restart after errors of the training code."""
-    if job.restart.max_restarts and job.restart.user_errors == "fail":
+    """Yields a line for each failure after which a job must not restart, because the target cannot distinguish it."""
+    if not job.restart.max_restarts:
+        return
+    if job.restart.user_errors == "fail":
         yield (
             f"restart.user_errors: target {target} cannot distinguish errors of the training code from others; leave it"
             " out, or use target jobset or trainjob"
+        )
+    if (hang := job.hang_times) is not None and hang.action == "fail":
+        yield (
+            f"hang.action: target {target} cannot distinguish a hang from other failures; use restart, leave"
+            " restart.max_restarts out, or use target jobset or trainjob"
         )

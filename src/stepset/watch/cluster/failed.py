@@ -23,11 +23,13 @@ from stepset.watch.advice import ADVICE, GONE_ADVICE, GONE_USER_ERROR_ADVICE, ma
 from stepset.watch.cluster.events import Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, read_pod
+from stepset.watch.cluster.rank_rows import rows_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import AGENT_CODES, DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of
+from stepset.watch.hangs.stalled import with_known_hang
 from stepset.watch.present.sentences import restart_sentence
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
@@ -165,9 +167,12 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
     """
     causes = {}
     for attempt in objects.history.earlier.attempts():
-        failure = _of_pods(objects.history.earlier.of(attempt), objects, reports, attempt, present=False)
+        pods = objects.history.earlier.of(attempt)
+        failure = _of_pods(pods, objects, reports, attempt, present=False)
         if failure is not None:
-            causes[attempt + 1] = failure.message
+            rows = rows_of(pods, objects, reports, rank_placement(objects.workload, pods, reports), frozenset())
+            hang = reports.stalled.before_stop(rows, {pod.name: pod.uid for pod in pods}, failure)
+            causes[attempt + 1] = with_known_hang(failure, hang).message
     if objects.attempt and objects.attempt not in causes and (cause := _from_events(objects, reports)):
         causes[objects.attempt] = cause
     notes = [restart_sentence(attempt, cause) for attempt, cause in causes.items()]

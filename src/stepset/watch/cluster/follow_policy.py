@@ -123,6 +123,8 @@ class FollowPolicy:
             self._silence = silence(self._read(status), now) if known else ""
             self._late = unfinished(self._read(status)) if known else ""
             self._known_hang.see(status.hang, now)
+        elif status.hang is not None and not status.phase.final:  # found while the ranks are being stopped
+            self._known_hang.see(status.hang, now)
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
@@ -140,7 +142,7 @@ class FollowPolicy:
         The message of the failure then also states the hang, or what was known about the ranks before the deadline
         (`silence`).
         """
-        failure, hang = status.failure, self._known_hang.at(self._seen_at)
+        failure, hang = status.failure, status.hang or self._known_hang.at(self._seen_at)
         if failure is not None and hang is not None:
             return status.with_(failure=with_known_hang(failure, hang), hang=hang)
         if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or not self._silence:

@@ -18,7 +18,7 @@ from stepset.watch.cluster.terminations import observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload, described
 from stepset.watch.hangs.joins import with_slow
-from stepset.watch.hangs.stalled import with_hang
+from stepset.watch.hangs.stalled import with_hang, with_known_hang
 from stepset.watch.present.sentences import NOT_FINITE, alone_sentence, resume_sentence
 
 POD_ENDS_TIMEOUT = 5.0
@@ -97,8 +97,11 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         failure = failure_of(objects, workload, reports, seen, end.at)
     else:
         failure = cancelled(objects, workload) if end.how == "deleted" else lost(objects, workload)
+    hang = reports.stalled.before_stop(rows, {pod.name: pod.uid for pod in pods}, failure)
+    if failure is not None:
+        failure = with_known_hang(failure, hang)
     ranks = tuple(final_rows(rows, failure))
-    final = status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result)
+    final = status.with_(phase=end.phase, finished=end.at, ranks=ranks, failure=failure, result=result, hang=hang)
     return with_slow(final, reports.joins, uids).with_ttl(workload.ttl)
 
 

@@ -39,6 +39,8 @@ AGENT_CODES = {
     71: FailureKind.RENDEZVOUS,
     72: FailureKind.REJECTED,
     73: FailureKind.INFRASTRUCTURE,
+    74: FailureKind.USER_ERROR,
+    75: FailureKind.INFRASTRUCTURE,
 }
 """The kind of failure for each exit code of the agent (docs/design/agent.md, section "The end")."""
 

@@ -26,6 +26,7 @@ _STATES = {
     "exiting": "has finished and does not exit",
     "exited": "exited with code 0",
     "absent": "does not run",
+    "timeout": "has waited too long for the others",
 }
 _NOT_JOINED = (HangKind.MISSING, HangKind.NEVER_JOINED, HangKind.BLOCKED)
 
@@ -136,6 +137,12 @@ def hang_clause(hang: Hang) -> str:
     """Returns what was known about a hang, as a part of the message of a failure."""
     texts = [" ".join(filter(None, (ranks_named(group.ranks), *_cells(group, hang.kind)[:3]))) for group in hang.guilty]
     return f"the run had made no progress for {pause(hang.silent)}: {'; '.join(texts)}"
+
+
+def hang_ended(hang: Hang, suspect: str) -> str:
+    """Returns the message of a run that an agent has ended because of a hang. `suspect` is the suspect machine."""
+    machine = f"; the suspect node is {printable(suspect)}" if suspect else ""
+    return f"a hang has ended the run; {hang_clause(hang)}{machine}."
 
 
 def busy_note(hang: Hang, run: str) -> str:
