@@ -47,6 +47,26 @@ def test_the_result_of_rank_0_is_the_task_s_xcom_and_its_lines_are_in_the_task_l
     assert stepset.status(f"{found.labels['dag_id']}.train").name == found.name
 
 
+RANK_3_SLEEPS = """
+    import json, os, socket, time
+    def load(): time.sleep(1000)
+    def reduce(): socket.create_server(("127.0.0.1", 0)).accept()
+    print(json.dumps({"stepset": {"step": 1}}), flush=True)
+    load() if os.environ["RANK"] == "3" else reduce()
+"""
+
+
+def test_a_run_that_hangs_fails_if_the_job_says_so_and_the_task_names_the_rank(
+    write_dag: WriteDag, run_dag: RunDag
+) -> None:
+    world = LOCAL.replace("num_nodes=2, procs_per_node=2", "procs_per_node=4")
+    action = 'hang={"after": "3s", "action": "fail"}, restart={"max_restarts": 2}'
+    run = run_dag(write_dag(f"DistributedTrainOperator({world}, {action})", RANK_3_SLEEPS))
+    assert run.state == "failed"
+    [line] = [line for line in run.lines if "a hang has ended the run" in line]
+    assert "rank 3 has not joined; sleeping in load train.py:3" in line
+
+
 TORCHRUN_FAILS = """
     import sys, time, torch
     torch.distributed.init_process_group("gloo")
