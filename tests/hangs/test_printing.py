@@ -47,6 +47,8 @@ elif sys.argv[1] == "evaluation" and RANK == 0:
     evaluate()
 dist.barrier()
 print("barrier", flush=True)
+for _ in range(80):
+    step()
 """
 
 

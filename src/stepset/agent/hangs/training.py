@@ -44,10 +44,14 @@ class Training:
         if len(self.sources) < _MOST_SOURCES:
             self.sources.add(lines[:40].partition(b"]")[0].rstrip(b"+~"))
 
+    @property
+    def limit(self) -> float:
+        """The number of seconds without a change that is much longer than before."""
+        return max(_PERIODS * self._after, _PAUSES * self._longest)
+
     def is_late(self, at: float) -> bool:
         """Returns whether there was no change for much longer than before, although changes were regular."""
-        limit = max(_PERIODS * self._after, _PAUSES * self._longest)
-        return self._changes >= _REGULAR and at - self.at >= limit
+        return self._changes >= _REGULAR and at - self.at >= self.limit
 
     def is_stuck(self, ranks: Iterable[Mapping[str, Any]]) -> bool:
         """Returns whether no rank works, and each rank that prints lines waits in a collective since the last change.

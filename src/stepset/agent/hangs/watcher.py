@@ -177,6 +177,8 @@ class Watcher:
 
     def _first_limit(self, longest: float) -> float:
         limit = max(_PAUSES * longest, self._config.hang_after) if self._out.stepped else self._config.hang_first
+        if self._out.only_training:
+            limit = max(limit, self._training.limit)
         return max(limit, self._interval)
 
     @property
