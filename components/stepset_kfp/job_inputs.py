@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from stepset.errors import BadInputError
-from stepset.spec.load import not_a_mapping
 from stepset.spec.yamlfile import read_yaml
 
 TEXT_FIELDS = (
@@ -72,6 +71,8 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
         if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
         if field in MAPPING_FIELDS and not isinstance(value, Mapping):
+            from stepset.spec.load import not_a_mapping  # imports pydantic
+
             raise BadInputError(not_a_mapping(field, value))
         job[field] = _read(field, value) if field in YAML_FIELDS and isinstance(value, str) else value
     if queue_name := inputs.get("queue_name"):

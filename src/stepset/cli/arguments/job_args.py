@@ -12,7 +12,6 @@ from typer.core import TyperCommand
 from stepset.cli.arguments.flags import Command, with_flags, with_signature
 from stepset.cli.completion import frameworks, resumed_names
 from stepset.errors import BadInputError
-from stepset.job_source.earlier_run import names_file
 
 _AFTER_DASHES = "stepset.after_dashes"
 
@@ -41,6 +40,8 @@ def words_after_dashes(ctx: typer.Context) -> tuple[str, ...] | None:
     Raises BadInputError for an unexpected argument before `--`.
     """
     if ctx.args:
+        from stepset.job_source.earlier_run import names_file  # imports pydantic, which most commands do not need
+
         target, script = ctx.params.get("target"), next((word for word in ctx.args if word.endswith(".py")), "")
         if script and target and not names_file(target):
             raise BadInputError(
