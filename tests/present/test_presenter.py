@@ -347,20 +347,15 @@ class TestASlowRank:
         first = [record for record in presenter.see(self.SLOW, 0.0) if isinstance(record, Note)]
         assert [(record.text, record.level) for record in first] == [(self.WORDS, "warning")]
         assert presenter.see(self.later(), 1.0) == []
-        assert Presenter(presenter.presented).see(self.later(), 2.0) == []
+        assert resumed(presenter).see(self.later(), 2.0) == []
+        ended = resumed(presenter).see(self.later().with_(phase=Phase.SUCCEEDED, finished=110.0), 3.0)
+        assert [type(record) for record in ended] == [RunEnded]
 
     def test_is_presented_if_it_is_another_rank(self) -> None:
         presenter = Presenter()
         presenter.see(self.SLOW, 0.0)
         (record,) = presenter.see(self.later(ranks=(3,)), 1.0)
         assert record.text.startswith("rank 3 ")
-
-    def test_is_presented_with_the_last_numbers_at_the_end(self) -> None:
-        presenter = Presenter()
-        presenter.see(self.SLOW, 0.0)
-        note, end = presenter.see(self.later().with_(phase=Phase.SUCCEEDED, finished=110.0), 1.0)
-        assert (type(note), type(end)) == (Note, RunEnded)
-        assert "last in 99 of 100" in note.text
 
 
 def test_the_data_of_an_earlier_version_with_fewer_keys_is_read() -> None:

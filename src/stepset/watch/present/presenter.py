@@ -153,14 +153,12 @@ class Presenter:
         return [kind(note, "info" if is_resume(note) else "warning")]
 
     def _new_slow(self, status: RunStatus) -> list[Record]:
-        """Returns the record of the ranks that the others wait for, once for the same ranks, and again at the end."""
-        if status.slow is None:
-            return []
-        words, key = slow_words(status.slow), f"slow: {ranks_named(status.slow.ranks)}"
-        if not status.phase.final and key in self._notes:
+        """Returns the record of the ranks that the others wait for. There is one record for the same ranks."""
+        slow = status.slow
+        if slow is None or (key := f"slow: {ranks_named(slow.ranks)}") in self._notes:
             return []
         self._notes.add(key)
-        return self.note(words)
+        return self.note(slow_words(slow))
 
     def _new_progress(self, status: RunStatus, clock: float) -> Iterator[Record]:
         due = status.phase.final or clock - self._progress_at >= PROGRESS_EVERY
