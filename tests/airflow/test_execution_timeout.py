@@ -124,8 +124,12 @@ def test_the_exception_of_a_local_run_that_hung_contains_the_hang(write_dag: Wri
         if isinstance(run.error, TrainingTimeoutError):
             assert [group.ranks for group in run.error.hang.guilty] == [(0,)]
             assert TrainingRetryPolicy().evaluate(run.error, 1, 3).action is RetryAction.FAIL
-            end = f"execution_timeout ({duration(seconds)}) expired; before, the run had made no progress for "
-            assert any(end in line and "in load train.py:" in line for line in run.lines), run.explained()
+            words = (
+                f"execution_timeout ({duration(seconds)}) expired; ",
+                "; before, the run had made no progress for ",
+            )
+            ends = [line for line in run.lines if all(each in line for each in words)]
+            assert ends and "in load train.py:" in ends[0], run.explained()
             return
         assert type(run.error) is AirflowTaskTimeout, run.explained()
     pytest.fail("no hang was found in four minutes")
