@@ -28,7 +28,8 @@ def step():
     time.sleep(0.1)
 
 def load():
-    time.sleep(float(sys.argv[2]))
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(1)
 
 def evaluate():
     end = time.monotonic() + float(sys.argv[2])
@@ -61,12 +62,14 @@ def program(tmp_path: Path) -> str:
 
 
 @pytest.mark.frameworks
-def test_a_thread_that_prints_does_not_hide_a_hang_of_all_ranks(start: Start, program: str) -> None:
-    ranks = start(sys.executable, program, "hang", "45", hang={"after": 2, "first": 120})
+def test_a_thread_that_prints_does_not_hide_a_hang_of_all_ranks(start: Start, program: str, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    ranks = start(sys.executable, program, "hang", str(end), hang={"after": 2, "first": 120})
     events = ranks.stalled(0, 1)
     assert stack(main_process(events[1]))[0] == "load"
     assert all(event["prints"] and event["silent"] >= 4 for event in events.values())
     assert b"resumed" not in ranks.running[0].printed
+    end.touch()
     ranks.running[0].wait_for_line(b'{"event": "resumed"')
     assert ranks.running[0].end().exit_code == 0
 
