@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_rank_of_jax_that_hangs_is_named(tmp_path: Path, at: str, kind: str) -
     pod = Pod(tmp_path)
     variables = {"RANK": "{rank}", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     env = {"AT": at, "JAX_PLATFORMS": "cpu"}
-    config = {"processes": 3, "process_env": variables, "hang": HANG, "grace": 1}
+    config: dict[str, Any] = {"processes": 3, "process_env": variables, "hang": HANG, "grace": 1}
     with pod.start(sys.executable, str(program), env=env, **config) as running:
         running.wait_for_line(b"here")
         found = settled(lambda: places(hang_in(pod.dir, pids_of(pod.dir))))
