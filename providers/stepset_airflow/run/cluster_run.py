@@ -192,10 +192,8 @@ class ClusterRun:
         """Applies `on_kill_action` to the run of a task whose execution_timeout has expired.
 
         The timeout may have interrupted the creation of the run. The record then has no uid, and some objects of the
-        run may be missing. If the workload does not exist, the next try creates the run.
-
-        Unless the run continues, the log, the page and the log of the next try state that the timeout has expired, and
-        the method returns the status of the run.
+        run may be missing. If the workload does not exist, the next try creates the run. Unless the run continues, the
+        log, the page and the log of the next try state that the timeout has expired. Returns the status of such a run.
         """
         from stepset.errors import StepsetError
         from stepset.run_status import Failure, FailureKind, Phase, RunStatus
@@ -210,16 +208,14 @@ class ClusterRun:
         try:
             workload = find(self._clusters, record, self._identity.owner)
             if workload is not None or record.uid:
-                attached = AttachedRun(record, workload)
-                self._ending.stop(attached, RETRY)
+                self._ending.stop(AttachedRun(record, workload), RETRY)
                 if self._task.on_kill_action == "keep":
                     return None
                 kind, reason = FailureKind.CANCELLED, timeout_reason(self._task)
-                failure = Failure(kind, f"the run was cancelled: {reason}.", ADVICE[kind])
                 page = self.page(record, resumed=True)
                 before = page.status or RunStatus(record.name, record.name, "kubernetes")
-                failure = with_known_hang(failure, before.hang)
-                status = before.with_(phase=Phase.FAILED, reason="", failure=failure)
+                failure = Failure(kind, f"the run was cancelled: {reason}.", ADVICE[kind])
+                status = before.with_(phase=Phase.FAILED, reason="", failure=with_known_hang(failure, before.hang))
                 self._task.log.warning(end_sentence(status))
                 page.on_status(status)
                 page.store_try(self._context["task_state_store"])
