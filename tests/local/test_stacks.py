@@ -59,7 +59,7 @@ def test_the_rank_that_sleeps_is_shown_apart_from_the_ranks_that_wait(program: C
         assert ([rank["rank"] for rank in one["ranks"]], one["problems"]) == ([2], [])
         page = program("stacks", "train", "-o", "html").out
         assert "<b>__getitem__</b>" in page
-        assert "2 | 0-1, 3" in page
+        assert "2 | 0, 1, 3" in page
         wrong = program("stacks", "train", "--ranks", "9")
         assert (wrong.code, wrong.out) == (2, "")
         assert "--ranks: train-" in wrong.err
