@@ -203,7 +203,6 @@ class TestNames:
         ("name", "hint"),
         [
             ("environment", "did you mean 'env'?"),
-            ("python_callable", "decorate the function with @task.distributed_train instead"),
             ("bash_command", 'write command=["bash", "-c", "..."]'),
             ("timeout", "did you mean 'deadline', which limits the run, or 'execution_timeout', which limits the try?"),
             ("gpus", 'write for example resources_per_node={"cpu": 8, "memory": "64Gi", "gpus": 2}'),
@@ -212,6 +211,11 @@ class TestNames:
     )
     def test_a_parameter_that_has_another_name_here_is_suggested(self, define: Define, name: str, hint: str) -> None:
         assert problem(define, TypeError, **{name: 2}).endswith(f"{name}: unknown parameter; {hint}")
+
+    def test_a_function_belongs_in_the_decorator(self, define: Define) -> None:
+        if define not in (decorated, mapped_decorated):  # the decorators have this parameter
+            found = problem(define, TypeError, python_callable=print)
+            assert found.endswith("unknown parameter; decorate the function with @task.distributed_train instead")
 
     def test_a_parameter_like_no_other_may_be_an_argument_of_the_training_code(self, define: Define) -> None:
         for value, shown in ((3, "3"), (0.1, "0.1"), ("hf_0123", "..."), (True, "...")):

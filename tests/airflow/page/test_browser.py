@@ -319,10 +319,15 @@ class TestAccess:
         assert server.get(f"{path}?dag_id=mine", "bert").status_code == 403
 
     def test_only_users_who_may_change_task_instances_get_the_stacks(self, server: Server, training: Training) -> None:
-        for user, status in ((None, 401), ("bert", 403), ("vera", 403), ("rosa", 200)):
-            answer = server.get(f"{training.data}/stacks", user)
+        path = f"{training.data}/stacks"
+        for user, status in ((None, 401), ("bert", 403), ("vera", 403)):
+            answer = server.get(path, user)
             assert answer.status_code == status, (user, answer.text)
-            assert ("train.py" in answer.text) == (status == 200)
+            assert "train.py" not in answer.text
+        # An earlier test may have ended the first try. The ranks of the next try start after some seconds.
+        assert until(lambda: server.get(path, "rosa").status_code == 200, 60), server.get(path, "rosa").text
+        answer = server.get(path, "rosa")
+        assert "train.py" in answer.text
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "script" not in policy and policy.endswith("sandbox")
         assert [server.get(training.data, user).json()["stacks"] for user in ("vera", "rosa")] == [False, True]
