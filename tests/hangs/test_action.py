@@ -48,6 +48,7 @@ def test_the_agent_of_a_pod_with_all_ranks_ends_the_hang(start: Start, action: s
     assert b"resumed" not in ended.out
 
 
+@pytest.mark.frameworks
 def test_a_hang_is_only_reported_by_default(start: Start) -> None:
     ranks = start(sys.executable, "-c", SLEEPS, hang=SOON)
     ranks.stalled(0, 1)
@@ -55,6 +56,7 @@ def test_a_hang_is_only_reported_by_default(start: Start) -> None:
     assert ranks.running[0].process.poll() is None
 
 
+@pytest.mark.frameworks
 def test_progress_after_the_report_keeps_the_run(start: Start) -> None:
     script = "import time\nprint('on', flush=True)\ntime.sleep(9)\nprint('again', flush=True)"
     ended = start(sys.executable, "-c", script, ranks=1, hang={**SOON, "action": "fail"}).running[0].end()
@@ -64,6 +66,7 @@ def test_progress_after_the_report_keeps_the_run(start: Start) -> None:
     assert ended.events("resumed")
 
 
+@pytest.mark.frameworks
 def test_a_rank_that_works_is_not_ended(start: Start) -> None:
     script = "while True: pass"
     ranks = start(sys.executable, "-c", script, ranks=1, hang={**SOON, "action": "fail"})
@@ -72,6 +75,7 @@ def test_a_rank_that_works_is_not_ended(start: Start) -> None:
     assert ranks.running[0].process.poll() is None
 
 
+@pytest.mark.frameworks
 def test_ranks_without_torch_may_wait_for_ranks_of_other_pods(start: Start) -> None:
     variables = {"RANK": "{rank}", "WORLD_SIZE": "4"}
     config = {"processes": 2, "process_env": variables, "hang": {**SOON, "action": "fail"}}
@@ -106,6 +110,7 @@ def test_a_stop_without_a_pause_takes_no_samples(start: Start) -> None:
     assert not ended.events("stalled")
 
 
+@pytest.mark.frameworks
 def test_ranks_are_killed_in_time_even_if_a_sample_blocks(start: Start) -> None:
     # The rank writes to the file of its stacks without an end, and ignores SIGTERM.
     script = HELD + (
@@ -127,6 +132,7 @@ def test_ranks_are_killed_in_time_even_if_a_sample_blocks(start: Start) -> None:
     assert ended.exit_code == 128 + signal.SIGTERM
 
 
+@pytest.mark.frameworks
 def test_a_second_signal_kills_while_a_sample_is_taken(start: Start) -> None:
     ranks = start(sys.executable, "-c", f"{HELD}time.sleep(1000)", hang=LATER, grace=60)
     pause(ranks)
@@ -162,6 +168,7 @@ def test_when_a_rank_times_out_the_others_are_sampled_before_they_are_stopped(st
     assert b"resumed" not in ended.out.rpartition(b'"stop": true')[2]
 
 
+@pytest.mark.frameworks
 def test_another_error_after_a_pause_takes_no_samples(start: Start) -> None:
     script = TIMES_OUT.replace("Timed out", "Bad value")
     ended = start(sys.executable, "-c", script, hang={"after": 2, "first": 6}, grace=20).running[0].end()

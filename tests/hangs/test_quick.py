@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.hangs.conftest import Ranks, main_process, stack
 
 Start = Callable[..., Ranks]
@@ -47,6 +49,7 @@ def test_the_event_has_at_most_16_kib_and_no_values_of_secrets(start: Start) -> 
     assert stack(main_process(event))[-1] == "<module>"
 
 
+@pytest.mark.frameworks
 def test_a_pause_of_the_usual_length_is_not_reported_and_a_longer_one_is(start: Start) -> None:
     script = STEP + "for n in range(6): step(n); time.sleep(1.5)\nprint('last', flush=True)\ntime.sleep(1000)"
     ranks = start(sys.executable, "-c", script, ranks=1, hang=SOON)
@@ -57,6 +60,7 @@ def test_a_pause_of_the_usual_length_is_not_reported_and_a_longer_one_is(start: 
     assert 1.4 < event["longest"] < 4
 
 
+@pytest.mark.frameworks
 def test_a_growing_checkpoint_is_progress_and_output_resumes(start: Start, tmp_path: Path) -> None:
     script = STEP + (
         "step(1)\npath = os.environ['STEPSET_CHECKPOINT_DIR'] + '/model'\n"

@@ -67,6 +67,7 @@ def test_fail_ends_the_run_without_a_restart_and_names_the_rank(patient: Local) 
 
 
 @pytest.mark.frameworks
+@pytest.mark.frameworks
 def test_restart_starts_the_gang_again_and_the_second_attempt_succeeds(patient: Local) -> None:
     hang = {"after": 6, "first": 300, "action": "restart"}
     status = patient.run(TRAINS, args=["600"], hang=hang, restart={"max_restarts": 1}, **NODES)
@@ -106,6 +107,7 @@ def cancelled(local: Local, text: str, seconds: float, **hang: Any) -> RunStatus
     return handle.wait()
 
 
+@pytest.mark.frameworks
 def test_a_cancel_during_a_hang_shows_where_each_rank_was(patient: Local) -> None:
     status = cancelled(patient, WAITS, 12, after=30, first=300)
     assert status.failure is not None and status.failure.kind is FailureKind.CANCELLED
@@ -122,6 +124,7 @@ def test_a_cancel_without_a_hang_shows_nothing(patient: Local) -> None:
     assert not any(each.hang for each in patient.listener.statuses)
 
 
+@pytest.mark.frameworks
 def test_a_deadline_during_a_hang_names_the_rank_that_sleeps(patient: Local) -> None:
     status = patient.run(WAITS, deadline="18s", hang={"after": 30, "first": 300}, **NODES)
     assert status.failure is not None and status.failure.kind is FailureKind.DEADLINE_EXCEEDED
@@ -129,6 +132,7 @@ def test_a_deadline_during_a_hang_names_the_rank_that_sleeps(patient: Local) -> 
     assert status.failure.advice == "train.py:3 on rank 3 blocks all other ranks."
 
 
+@pytest.mark.frameworks
 def test_ranks_of_one_node_that_all_wait_are_ended(patient: Local) -> None:
     # The node has all ranks of the run, so its agent needs no torch to know that none works.
     hang = {"after": 4, "first": 300, "action": "fail"}
