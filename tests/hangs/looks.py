@@ -1,4 +1,4 @@
-"""Looks at the ranks of a pod, as `stepset stacks` does, and classifies their hang, as the reader of the logs does."""
+"""Samples the ranks of a pod, as its agent does, and classifies their hang, as the reader of the logs does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stepset.agent.hangs.processes import read_process
-from stepset.agent.hangs.stacks import stacks_document
+from stepset.agent.hangs.samples import sample
+from stepset.agent.hangs.stacks import ranks_of
+from stepset.agent.launch import hook_directory
 from stepset.hang import Hang
 from stepset.run_status import RankStatus
 from stepset.watch.hangs.evidence import read_evidence
@@ -31,11 +33,11 @@ def hang_in(directory: Path, pids: Sequence[int]) -> Hang | None:
         directory: the directory of the agent of the only pod.
         pids: the process of each rank.
     """
-    document = stacks_document(str(directory), [])
-    assert not document["why"]
+    ranks = ranks_of(str(directory), int((directory / "agent.pid").read_text()))
     evidence = {}
-    for each in document["ranks"]:
-        if (found := read_evidence({"at": document["at"], "silent": 310.2, **each})) and found.rank is not None:
+    for rank, each in sample(ranks, hook_directory(str(directory)), (0.0, 1.0)).items():
+        found = read_evidence({"at": time.time(), "silent": 310.2, "rank": rank, **each})
+        if found is not None and found.rank is not None:
             evidence[found.rank] = found
     rows = [
         RankStatus(f"rank {rank}", rank, f"node-{rank}", state="Running" if read_process(pid) else "Succeeded")

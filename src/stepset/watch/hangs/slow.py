@@ -18,9 +18,10 @@ from stepset.hang import SlowRanks
 
 _COMPARED, _FEWEST = 100, 20
 """The maximum and the minimum number of compared collectives."""
-_MOST_LAST, _SHARE = 0.5, 0.1
-"""A rank is slow if it is the last in more than this fraction of the collectives, and the other ranks wait for it for
-more than this fraction of the time. The second fraction is that of a step, because all steps contain the wait."""
+_LAST, _SHARE = 50, 0.1
+"""A rank is slow if it is the last in more than this number of the last 100 collectives, and the other ranks wait for
+it for more than this fraction of the time. The fraction is that of a step, because all steps contain the wait. The
+number is the same if fewer collectives are compared, because two ranks that are late in turn must not be named."""
 _NOTICED = 0.01
 """A rank is the last if it joins later by more than this fraction of the mean time between collectives."""
 _CLOCK_ERROR = 0.02
@@ -66,7 +67,7 @@ class _Wait:
 
     @property
     def is_slow(self) -> bool:
-        return self.last > _MOST_LAST * self.compared and self.share > _SHARE
+        return self.last > _LAST and self.share > _SHARE
 
 
 def slow_ranks(ranks: Mapping[int, RankJoins]) -> SlowRanks | None:
