@@ -118,7 +118,7 @@ def test_a_planted_hang_is_reported_with_its_state_and_its_line(runs: Runs, stag
     assert hang.kind is HangKind.BLOCKED
     guilty = group_of(hang, 1)
     assert (guilty.ranks, guilty.state, guilty.guilty) == ((1,), state, True)
-    if case == "stop":
+    if case in ("stop", "kernel"):  # such a process runs no code, so it cannot state its line
         assert guilty.frame is None
     else:
         assert guilty.frame is not None
