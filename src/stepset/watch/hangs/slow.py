@@ -17,7 +17,7 @@ from statistics import median
 from stepset.hang import SlowRanks
 
 _COMPARED, _FEWEST = 100, 20
-"""The maximum and the minimum number of compared collectives."""
+"""The maximum number of compared collectives, and the minimum number for a comparison of two clocks."""
 _LAST, _SHARE = 50, 0.1
 """A rank is slow if it is the last in more than this number of the last 100 collectives, and the other ranks wait for
 it for more than this fraction of the time. The fraction is that of a step, because all steps contain the wait. The
@@ -96,7 +96,7 @@ def _slowest(group: str, ranks: Mapping[int, RankJoins]) -> _Wait | None:
     members = {rank: joins for rank, joins in ranks.items() if group in joins.groups}
     common = set.intersection(*(set(joins.groups[group]) for joins in members.values()))
     numbers = sorted(common)[-_COMPARED:]
-    if len(members) < 2 or len(numbers) < _FEWEST:
+    if len(members) < 2 or len(numbers) <= _LAST:
         return None
     clocks: dict[str, list[int]] = {}
     for rank, joins in members.items():

@@ -26,7 +26,7 @@ _REMEMBERED = 30.0
 """The number of seconds after which a hang is forgotten when the run makes progress again."""
 _TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
 """Errors of ranks that have waited too long for others."""
-_STOP_KINDS = (FailureKind.DEADLINE_EXCEEDED, FailureKind.CANCELLED, FailureKind.INFRASTRUCTURE)
+_STOP_KINDS = (FailureKind.CANCELLED, FailureKind.INFRASTRUCTURE)
 _STOP_SIGNALS = (9, 15)
 _STOP_CODES = (128 + 9, 128 + 15, *HANG_CODES)
 """How a rank ends that was stopped, and did not fail itself."""
@@ -173,7 +173,7 @@ def _of_rows(
 
 def _stopped_by_hang(failure: Failure) -> bool:
     """Returns whether a hang may be the reason of a failure, because no error of the training code is."""
-    return failure.kind in _STOP_KINDS or failure.exit_code in HANG_CODES or bool(_TIMEOUT.search(failure.error))
+    return failure.kind in _STOP_KINDS or failure.exit_code in HANG_CODES or is_late(failure)
 
 
 def _failed_itself(row: RankStatus) -> bool:
