@@ -6,8 +6,10 @@ import errno
 import os
 import stat
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 
+_MOST_NAMES = 2_000
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)  # a pipe may replace the file between the check and os.open
@@ -42,6 +44,22 @@ def open_regular(path: Path, *, follow_links: bool = False, dir_fd: int | None =
         file.close()
         raise
     return file
+
+
+def similar_file(missing: Path) -> str:
+    """Returns a question such as `did you mean 'train.py'?` for a file or directory that does not exist.
+
+    Returns "" if no name in the directory of the file is similar. Only the first 2,000 names are compared.
+    """
+    from difflib import get_close_matches
+
+    try:
+        with os.scandir(missing.parent) as entries:
+            names = sorted({entry.name for entry in islice(entries, _MOST_NAMES)} - {missing.name})
+    except (OSError, ValueError):  # ValueError: the path contains a NUL character
+        return ""
+    close = get_close_matches(missing.name, names, n=1, cutoff=0.75)
+    return f"did you mean {str(missing.with_name(close[0]))!r}?" if close else ""
 
 
 def _check(about: os.stat_result, path: Path) -> None:

@@ -142,7 +142,7 @@ def test_text_with_python_syntax_is_passed_unchanged(tmp_path: Path) -> None:
     ("args", "kwargs", "problem"),
     [
         ([1, {"a": [object()]}], {}, r"args\[1\]\.a\[0\]: a value of type object is not JSON"),
-        ([], {"data": {1, 2}}, r"kwargs\.data: a value of type set is not JSON"),
+        ([], {"data": {1, 2}}, r"^argument data: a value of type set is not JSON"),
         ([{1: "a"}], {}, r"args\[0\]: the key 1 is not text"),
         ([float("inf")], {}, r"args\[0\]: inf is not JSON"),
         ([10**5000], {}, r"args\[0\]: an integer of 16610 bits is too long"),

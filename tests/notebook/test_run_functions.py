@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,11 @@ def test_an_unknown_argument_is_an_error_with_a_suggestion(total: Callable[[int]
 def test_arguments_that_do_not_fit_are_an_error(total: Callable[[int], int]) -> None:
     with pytest.raises(stepset.BadInputError, match="args: they do not fit total"):
         stepset.run(total, args=[1, 2])
+    parameter = next(iter(inspect.signature(total).parameters))
+    with pytest.raises(stepset.BadInputError, match=rf"unknown parameter '{parameter}s'; did you mean '{parameter}'\?"):
+        stepset.run(total, args={f"{parameter}s": 1})
+    with pytest.raises(stepset.BadInputError, match=f"^argument {parameter}: a value of type object is not JSON"):
+        stepset.run(total, args={parameter: object()})
 
 
 def test_name_is_the_name_of_the_job_and_run_name_that_of_the_run(single: Callable[[], str]) -> None:

@@ -120,6 +120,7 @@ def missing_parts(given: Given, folder: Path) -> Iterator[str]:
         folder: the directory of the DAG file.
     """
     from stepset.errors import BadInputError
+    from stepset.regular_files import similar_file
 
     try:
         base, where, unknown = _base(given, folder)
@@ -130,12 +131,12 @@ def missing_parts(given: Given, folder: Path) -> Iterator[str]:
     job = {**(base or {}), **fields}
     if isinstance(file := given.value("job"), str) and (path := _missing_file(file, folder)) is not None:
         remedy = "give the absolute path of a file that exists only when the task runs"
-        yield f"job: no such file: {path}; paths are relative to {folder}; {remedy}"
+        yield f"job: no such file: {path}; {similar_file(path) or f'paths are relative to {folder}; {remedy}'}"
     script, directory = job.get("script"), Path(where).parent if where else folder
     checked = job.get("code") is None and not {"script", "code"} & unknown
     if checked and isinstance(script, str) and (path := _missing_file(script, directory)) is not None:
         remedy = "for a script in the image use command"
-        yield f"script: no such file: {path}; paths are relative to {directory}; {remedy}"
+        yield f"script: no such file: {path}; {similar_file(path) or f'paths are relative to {directory}; {remedy}'}"
     if job.get("image") is None and "image" not in unknown and given.is_known("backend"):
         backend = given.values["backend"] or conf.get("stepset", "backend", fallback="kubernetes")
         if backend == "kubernetes":

@@ -181,7 +181,8 @@ def json_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
     Raises:
         BadInputError: an argument is not JSON data.
     """
-    return {"args": _json(list(args), "args"), "kwargs": _json(dict(kwargs or {}), "kwargs")}
+    named = {name: _json(value, f"argument {name}") for name, value in (kwargs or {}).items()}
+    return {"args": _json(list(args), "args"), "kwargs": named}
 
 
 def called_function(program: str) -> str:

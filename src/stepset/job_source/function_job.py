@@ -19,6 +19,7 @@ from stepset.functions.program import program_text
 from stepset.functions.source import check_kind, checked_source, place_of
 from stepset.job_source.module_files import packed_code, packed_directory, packed_imports, packed_module
 from stepset.safe_names import slug
+from stepset.spec.base import nearest
 
 _ENTRIES = ("script", "module", "command", "function")
 
@@ -128,6 +129,15 @@ def directory_of_imports(function: Callable[..., Any]) -> Path | None:
     return None if file is None else file.parent
 
 
+def _unknown_parameter(function: FunctionType, kwargs: Mapping[str, Any]) -> str:
+    """Returns a message about the first keyword argument that a function does not have, or ""."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return ""
+    unknown = next((name for name in kwargs if name not in parameters), None)
+    return "" if unknown is None else f"unknown parameter {unknown!r}; {nearest(unknown, parameters)}"
+
+
 def arguments_of(function: FunctionType, given: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Returns the positional and the keyword arguments of a call. `given` is the field `args`.
 
@@ -146,5 +156,7 @@ def arguments_of(function: FunctionType, given: object) -> tuple[Sequence[Any], 
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise BadInputError(f"args: they do not fit {function.__name__}: {error}") from error
+        raise BadInputError(
+            f"args: they do not fit {function.__name__}: {_unknown_parameter(function, kwargs) or error}"
+        ) from error
     return args, kwargs

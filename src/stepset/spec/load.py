@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from stepset.errors import BadInputError
-from stepset.regular_files import open_regular
+from stepset.regular_files import open_regular, similar_file
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS
 from stepset.spec.scalars import not_text, shortened
@@ -202,7 +202,7 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
     try:
         text = _read(Path(path))
     except FileNotFoundError as error:
-        raise BadInputError("no such file; check the path", where=str(path)) from error
+        raise BadInputError(f"no such file; {similar_file(Path(path)) or 'check the path'}", where=str(path)) from error
     except OSError as error:
         raise BadInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:

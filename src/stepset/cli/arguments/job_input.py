@@ -24,6 +24,7 @@ from stepset.job_source.checkpoint_dir import absolute_in, parse_job_in
 from stepset.job_source.earlier_run import JOB_FILES, names_file
 from stepset.job_source.merged import merged
 from stepset.plan.model import LaunchPlan
+from stepset.regular_files import similar_file
 from stepset.sources import absolute
 from stepset.spec import TrainingJob
 from stepset.spec.load import read_job_file
@@ -117,7 +118,7 @@ def _must_exist(script: str) -> None:
     try:
         Path(script).stat()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise BadInputError("no such file; check the path", where=script) from error
+        raise BadInputError(f"no such file; {similar_file(Path(script)) or 'check the path'}", where=script) from error
     except OSError:
         return  # this error is reported later, when the script is read
 
