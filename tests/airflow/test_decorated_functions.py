@@ -150,8 +150,8 @@ class TestArguments:
 
             fit.partial(data={"when": [object()]}).expand(lr=[0.1]) if maps else fit({"when": [object()]}, lr=0.1)
         assert str(raised.value) == (
-            f"DAG 'nightly', task 'fit': {'argument data' if maps else 'args[0]'}.when[0]: a value of type object is not"
-            " JSON; give text, numbers, lists and mappings of them, or write it to a file and give the path"
+            f"DAG 'nightly', task 'fit': {'argument data' if maps else 'args[0]'}.when[0]: a value of type object is"
+            " not JSON; give text, numbers, lists and mappings of them, or write it to a file and give the path"
         )
 
     def test_that_are_not_known_yet_are_accepted(self) -> None:
