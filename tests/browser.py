@@ -20,6 +20,7 @@ def browser() -> Iterator[Browser]:
     Playwright's event loop runs in this thread as long as the browser does, and asyncio allows no other, so the browser
     ends with the module that uses it.
     """
+    pytest.importorskip("playwright", reason="the environments of the oldest and newest Python have no playwright")
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")

@@ -17,6 +17,7 @@ import pytest
 from stepset.agent.hangs.native import MOST_FILES, add_native, gdb_threads, pyspy_threads, why_no_ptrace
 from tests.agent.pods import Pod
 from tests.agent.test_hook import processes, start
+from tests.security import other_users
 from tests.waiting import until
 
 READS = """
@@ -132,10 +133,8 @@ def test_the_number_of_files_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts a program as another user")
 def test_a_debugger_is_not_started_without_permission() -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}; from stepset.agent.hangs.native import why_no_ptrace as why"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(why({os.getpid()}))"], user=65534, capture_output=True, text=True
-    )
+    code = f"from stepset.agent.hangs.native import why_no_ptrace as why; print(why({os.getpid()}))"
+    done = subprocess.run(other_users.program(code), user=65534, capture_output=True, text=True)
     assert done.stdout.startswith("ptrace is not permitted: Permission denied"), done.stderr
     assert why_no_ptrace(os.getpid()) == ""
 

@@ -79,8 +79,13 @@ class ExecServer:
                     process.stdin.write(message.data[1:])
 
         reading = asyncio.create_task(receive())
-        await asyncio.gather(send(STDOUT, process.stdout), send(STDERR, process.stderr))
-        code = await process.wait()
+        try:
+            await asyncio.gather(send(STDOUT, process.stdout), send(STDERR, process.stderr))
+            code = await process.wait()
+        finally:  # the server cancels the request of a client that has disconnected
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
         cause = {"reason": "ExitCode", "message": str(code)}
         end = {"status": "Failure", "details": {"causes": [cause]}} if code else {"status": "Success"}
         await socket.send_bytes(bytes([ERROR]) + json.dumps(end).encode())
