@@ -97,6 +97,7 @@ def test_no_rule_includes_what_is_never_code(tmp_path: Path) -> None:
     files = {
         "a/.git/config": "",
         "__pycache__/x.pyc": "",
+        "local_outputs/stepset-code/0.tar.gz": "",
         "env/pyvenv.cfg": "",
         "env/bin/python": "",
         "a/.gitignore": "",

@@ -27,7 +27,7 @@ from stepset_kfp.authoring.cleanup_scope import add_training
 from stepset_kfp.authoring.cluster_checks import check_step, check_training, may_run_on_cluster, place_of
 from stepset_kfp.authoring.code_store import REMEDY, code_store, import_code, upload
 from stepset_kfp.authoring.display_name import given_name, show_name
-from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, with_inputs
+from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, is_artifact, is_channel, type_of, with_inputs
 from stepset_kfp.authoring.input_objects import check_objects
 from stepset_kfp.authoring.job_check import check_job
 from stepset_kfp.job_inputs import NOT_GIVEN, TEXT_FIELDS, as_text
@@ -138,7 +138,11 @@ def distributed_train(
     given: dict[str, Any] = dict(inputs)
     if unknown := sorted(set(given) - set(Inputs.__annotations__)):
         parameters = (*Inputs.__annotations__, "base_dir", "caching")
-        raise BadInputError(*(f"{name}: no such input; {hint(name, parameters)}" for name in unknown))
+        problems = (f"{name}: no such input; {hint(name, parameters)}" for name in unknown)
+        raise BadInputError(*problems, where=place_of(component, given_name(given)))
+    if not isinstance(caching, bool):
+        problem = f"caching: {caching!r} is not a bool; give the constant True or False"
+        raise BadInputError(problem, where=place_of(component, given_name(given)))
     base = Path(base_dir) if base_dir is not None else Path(sys._getframe(1).f_code.co_filename).parent
     try:
         given, base = with_job(given, base.resolve())
@@ -215,9 +219,11 @@ def prepare(
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
         raise BadInputError(f"num_nodes: {nodes} is too small; give 1 or more")
     texts = {
-        name: as_text(value)
+        name: str(value) if _is_number(value) else as_text(value)
         for name, value in inputs.items()
-        if name in TEXT_FIELDS and not (name == "code" and isinstance(value, Mapping)) and not has_runtime_value(value)
+        if name in TEXT_FIELDS
+        and not (name == "code" and isinstance(value, Mapping))
+        and (_is_number(value) or not has_runtime_value(value))
     }
     arguments = {**inputs, **texts}
     for name in ("args", "command"):
@@ -231,6 +237,11 @@ def prepare(
     check_training(place, inputs)
     code = _shipped(arguments, base)
     return (encoded if code is None else encoder.inputs({**arguments, **code.inputs})), code
+
+
+def _is_number(value: Any) -> bool:
+    """Returns whether a value is a channel with a number. KFP rejects such a channel as the value of a text input."""
+    return is_channel(value) and not is_artifact(value) and type_of(value) in ("Integer", "Float")
 
 
 def with_job(given: Mapping[str, Any], base: Path) -> tuple[dict[str, Any], Path]:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 _WORDS = ("args", "command")
 """The inputs that are lists of words."""
+_TYPES = {
+    "num_nodes": ("Integer", "declare it as int"),
+    "script": ("String", "give a constant path"),
+    "job": ("Dict", "declare it as dict, or give the constant path of a job file, which is read at compile time"),
+}
+"""The type of a channel that is the whole value of an input, and what to do about another type."""
 _TASK_IN_TEXT = "<kfp.dsl.pipeline_task.PipelineTask object at"
 """The start of the text into which Python converts a task, for example in an f-string."""
 
@@ -27,6 +33,10 @@ def check_objects(inputs: Mapping[str, Any]) -> None:
     """
     found = [f"{where}: {problem}" for where, each in _leaves("", inputs) if (problem := _problem(each)) is not None]
     found += [f"{name}: {problem}" for name in _WORDS if (problem := _no_list(name, inputs.get(name))) is not None]
+    for name, (kind, remedy) in _TYPES.items():
+        value = inputs.get(name)
+        if is_channel(value) and not is_artifact(value) and (actual := type_of(value)) != kind:
+            found.append(f"{name}: {value.name} has the type {actual}, not {kind}; {remedy}")
     if found:
         raise BadInputError(*found)
 

@@ -47,6 +47,7 @@ NEVER_CODE = frozenset(
         ".tox",
         ".venv",
         "__pycache__",
+        "local_outputs",  # KFP's local runner writes the outputs of steps to this directory, with the packed code
         "node_modules",
     }
 )

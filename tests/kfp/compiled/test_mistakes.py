@@ -75,18 +75,45 @@ def test_a_component_or_a_function_in_the_place_of_a_program(tmp_path: Path, nam
         ({"scheduling": "gpu", "queue_name": "a"}, f"{PLACE}scheduling: 'gpu' is not a mapping; write {{queue"),
         ({"startup_timeout": "1h"}, f"{PLACE}startup_timeout: '1h' is not a number; give seconds, or 0 for no limit"),
         ({"log_ranks": "0,9"}, f"{PLACE}log_ranks: the job has no rank 9; it has ranks 0 to 3"),
-        ({"nodes": 2, "proc": 2}, "nodes: no such input; did you mean 'num_nodes'?\nproc: no such input; "),
-        ({"gpus": 8}, 'gpus: no such input; write resources_per_node={"gpus": 8}, or call set_accelerator_type'),
-        ({"arguments": ["a"]}, 'arguments: no such input; write args=["--epochs", "3"]'),
-        ({"packages_to_install": ["a"]}, "packages_to_install: no such input; write requirements="),
-        ({"timeout": 60}, 'timeout: no such input; write deadline="12h"'),
-        ({"secrets": ["a"]}, 'secrets: no such input; write env={"TOKEN": {"secret": "NAME", "key": "KEY"}}'),
-        ({"working_dir": "src"}, 'working_dir: no such input; write code="DIR", in which the ranks start'),
-        ({"cache": True}, "cache: no such input; did you mean 'caching'?"),
+        (
+            {"nodes": 2, "proc": 2},
+            f"{PLACE}nodes: no such input; did you mean 'num_nodes'?\n{PLACE}proc: no such input; ",
+        ),
+        (
+            {"gpus": 8},
+            f'{PLACE}gpus: no such input; write resources_per_node={{"gpus": 8}}, or call set_accelerator_type',
+        ),
+        ({"arguments": ["a"]}, f'{PLACE}arguments: no such input; write args=["--epochs", "3"]'),
+        ({"packages_to_install": ["a"]}, f"{PLACE}packages_to_install: no such input; write requirements="),
+        ({"timeout": 60}, f'{PLACE}timeout: no such input; write deadline="12h"'),
+        (
+            {"secrets": ["a"]},
+            f'{PLACE}secrets: no such input; write env={{"TOKEN": {{"secret": "NAME", "key": "KEY"}}}}',
+        ),
+        ({"working_dir": "src"}, f'{PLACE}working_dir: no such input; write code="DIR", in which the ranks start'),
+        ({"cache": True}, f"{PLACE}cache: no such input; did you mean 'caching'?"),
+        ({"caching": "yes"}, f"{PLACE}caching: 'yes' is not a bool; give the constant True or False"),
     ],
 )
 def test_a_wrong_type_or_name(tmp_path: Path, inputs: dict[str, Any], expected: str) -> None:
     assert problem(tmp_path, lambda *_: distributed_train(**JOB, **inputs)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("num_nodes", "num_nodes: word has the type String, not Integer; declare it as int"),
+        ("job", "job: word has the type String, not Dict; declare it as dict, or give the constant path of a job file"),
+    ],
+)
+def test_a_parameter_of_another_type(tmp_path: Path, name: str, expected: str) -> None:
+    found = problem(tmp_path, lambda task, n, word: distributed_train(**{**JOB, name: word}))
+    assert found.startswith(f"{PLACE}{expected}")
+
+
+def test_a_number_as_the_path_of_the_script(tmp_path: Path) -> None:
+    found = problem(tmp_path, lambda task, n, word: distributed_train(**{**JOB, "module": None}, script=n))
+    assert found == f"{PLACE}script: n has the type Integer, not String; give a constant path"
 
 
 @pytest.mark.parametrize("name", ["args", "command"])

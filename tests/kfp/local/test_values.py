@@ -97,6 +97,13 @@ def test_parameters_arrive_unchanged(
     assert job.checkpoint_dir == "/data/7"
 
 
+def test_a_number_may_be_the_value_of_a_text_input(tmp_path: Path) -> None:
+    job = job_after(
+        tmp_path, {"count": 7, "rate": 2.5}, lambda given: {"procs_per_node": given["count"], "ttl": given["count"]}
+    )
+    assert (job.procs_per_node, job.ttl) == (7, 7)
+
+
 @pytest.mark.parametrize("put", [lambda fields: fields, lambda fields: {"job": fields}], ids=["inputs", "job"])
 def test_the_items_of_a_list_or_mapping_become_text(tmp_path: Path, put: Any) -> None:
     words = ["x", 1, 2.5, True, None, ["a", 1.0], {"b": False}]
