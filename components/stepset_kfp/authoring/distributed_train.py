@@ -30,6 +30,7 @@ from stepset_kfp.authoring.display_name import given_name, show_name
 from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, is_artifact, is_channel, type_of, with_inputs
 from stepset_kfp.authoring.input_objects import check_objects
 from stepset_kfp.authoring.job_check import check_job
+from stepset_kfp.authoring.local_loops import check_local_loop
 from stepset_kfp.job_inputs import NOT_GIVEN, TEXT_FIELDS, as_text
 from stepset_kfp.packing import as_text as packed_text
 from stepset_kfp.packing import script_archive
@@ -156,6 +157,7 @@ def distributed_train(
     except BadInputError as error:
         raise error.at(place) from None
     check_step(place, component)
+    check_local_loop(place, encoder.values.values())
     add_training(place, given)
     check_checkpoint_dir(place, given, 'add the item of the loop, for example checkpoint_dir=f"{DIRECTORY}/{item}"')
     if code is not None:

@@ -58,9 +58,9 @@ def _wait_for_end(backend: Backend, run: str, until: float, log: StepLog) -> Run
         left = until - time.monotonic()
         try:
             status = backend.wait(run, timeout=min(_STATUS_SECONDS, max(0.0, left)))
-        except RunNotFoundError:
+        except RunNotFoundError as error:
             if left <= 0:
-                raise
+                raise InfrastructureError(f"{error}; the timeout of the step has expired") from error
             if not reported:
                 reported = True
                 log_lines(f"stepset: run {run!r} does not exist yet; waiting for it")
