@@ -53,14 +53,20 @@ def main() -> None:
                 os.waitpid(pid, 0)
         pids.clear()
         port = free_port()
+        reader, writer = os.pipe()  # the ranks start after "forked" has been printed
         for rank in range(request["size"]):
             pid = os.fork()
             if not pid:
+                os.close(writer)
+                os.read(reader, 1)
+                os.close(reader)
                 return run(request["path"], rank, request["size"], port)
             pids.append(pid)
         with Path(sys.argv[2], "ranks").open("w") as file:
             file.writelines(f"{rank} {pid}\n" for rank, pid in enumerate(pids))
         print("forked", flush=True)
+        os.close(reader)
+        os.close(writer)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,17 @@ def pids_of(directory: Path) -> list[int]:
     return [found[rank] for rank in sorted(found)]
 
 
-def hang_in(directory: Path, pids: Sequence[int]) -> Hang | None:
+def hang_in(directory: Path, pids: Sequence[int], times: Iterable[float] = (0.0, 1.0)) -> Hang | None:
     """Returns the hang of a run, according to the stacks of its ranks. A rank that has exited succeeded.
 
     Args:
         directory: the directory of the agent of the only pod.
         pids: the process of each rank.
+        times: when the samples are taken, in seconds. A process that waits for a core for longer does not progress.
     """
     ranks = ranks_of(str(directory), int((directory / "agent.pid").read_text()))
     evidence = {}
-    for rank, each in sample(ranks, hook_directory(str(directory)), (0.0, 1.0)).items():
+    for rank, each in sample(ranks, hook_directory(str(directory)), times).items():
         found = read_evidence({"at": time.time(), "silent": 310.2, "rank": rank, **each})
         if found is not None and found.rank is not None:
             evidence[found.rank] = found
