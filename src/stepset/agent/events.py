@@ -224,7 +224,9 @@ def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents, redac
     else:
         return None
     if size > limit:
-        raise _rejected(f"the result is {size} bytes, the limit is {limit}; save it to storage and return its URI")
+        raise _rejected(
+            f"the result is {size} bytes, the limit is {limit}; save it to storage, and use its URI as the result"
+        )
     try:
         parse_json(data)
         return redactor.json(data)
@@ -233,7 +235,7 @@ def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents, redac
 
 
 def _rejected(message: str) -> AgentError:
-    return AgentError(EXIT_RESULT, "Rejected", message)
+    return AgentError(EXIT_RESULT, "Rejected", f"the program succeeded, but {message}")
 
 
 def write_termination_log(config: Config, message: bytes) -> None:

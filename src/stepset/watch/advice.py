@@ -88,6 +88,10 @@ RESUME_FROM_ADVICE = (
     "STEPSET_RESUME_FROM is set only if the checkpoint_dir of the job contains a checkpoint: read the variable with"
     " os.environ.get, and start from the beginning if there is none."
 )
+RESULT_ADVICE = (
+    "Correct how rank 0 writes the result, and run the job again; with a checkpoint_dir, the new run continues from the"
+    " last checkpoint."
+)
 NO_MODULE_ADVICE = (
     "If the module is a package, install it in the image or the environment of the ranks, or add it to requirements,"
     " which uv installs if the image or this machine has uv; if the module is a file of yours, set code to its"

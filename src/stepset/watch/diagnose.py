@@ -18,6 +18,7 @@ from stepset.watch.advice import (
     LOCAL_SIGNAL_ADVICE,
     LOCAL_STOP_ADVICE,
     NO_OUTPUT_ADVICE,
+    RESULT_ADVICE,
     SIGNAL_ADVICE,
     START_ADVICE,
     advice_for_error,
@@ -160,6 +161,8 @@ def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
     error = error_of(o)[:_SEARCHED]
     if kind in (FailureKind.USER_ERROR, FailureKind.OUT_OF_MEMORY) and (advice := advice_for_error(error)):
         return advice
+    if kind is FailureKind.REJECTED and error.startswith("the program succeeded, "):  # agent/events.py
+        return RESULT_ADVICE
     silent = not error and not any(o.tail[-TAIL:])
     if kind is FailureKind.USER_ERROR and o.exit_code and _signal_of(o) is None and silent:
         return NO_OUTPUT_ADVICE
@@ -354,6 +357,8 @@ def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str
     subject = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
     error = error_of(o).strip()
     number = _signal_of(o)
+    if o.kind is FailureKind.REJECTED and error and not o.how:  # the exit code is that of the agent
+        return f"{subject}: {error}"
     if o.how:
         how = o.how
     elif o.kind is not None and o.exit_code in HANG_CODES:

@@ -58,7 +58,10 @@ def test_a_result_reported_by_another_pod_has_priority(config: Callable[..., Con
 
 @pytest.mark.parametrize(
     ("result", "error"),
-    [((9, b""), "the result is 9 bytes, the limit is 8; save it"), ((3, b"nan-"), "the result is not JSON (")],
+    [
+        ((9, b""), "the program succeeded, but the result is 9 bytes, the limit is 8; save it"),
+        ((3, b"nan-"), "the program succeeded, but the result is not JSON ("),
+    ],
 )
 def test_a_result_that_is_too_large_or_not_json_is_a_failure(
     config: Callable[..., Config], result: tuple[int, bytes], error: str

@@ -38,7 +38,7 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_leaves_too_large_a_result": (
         Kind.REJECTED,
         "rank 0",
-        "exited with code 72: the result is 5002 bytes, the limit is 4096; save it to storage and return its URI",
+        ": the result is 5002 bytes, the limit is 4096; save it to storage and return its URI",
     ),
     "jobset_fails_before_its_nodes": (Kind.USER_ERROR, "prepare-0", "exited with code 1: OSError: no such data"),
     "jobset_fails_before_its_containers": (
@@ -80,7 +80,8 @@ class TestFirstFailure:
     def test_is_named_with_pod_node_and_reason(self, name: str) -> None:
         kind, who, what = ENDS[name]
         found = failure(name)
-        assert (found.kind, found.message) == (kind, f"{who} (pod {found.pod} on {found.node}) {what}")
+        where = f"{who} (pod {found.pod} on {found.node})"
+        assert (found.kind, found.message) == (kind, f"{where}{what}" if what.startswith(":") else f"{where} {what}")
         assert found.rank == (int(who.split()[1]) if who.startswith("rank") else None)
 
     def test_is_in_a_row_with_state_failed_and_no_row_is_running(self, name: str) -> None:
