@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import stat
 from io import FileIO
 from itertools import islice
@@ -60,6 +62,26 @@ def similar_file(missing: Path) -> str:
         return ""
     close = get_close_matches(missing.name, names, n=1, cutoff=0.75)
     return f"did you mean {str(missing.with_name(close[0]))!r}?" if close else ""
+
+
+def script_remedy(script: str, base: Path) -> str:
+    """Returns what to write instead of a path of a script or directory that does not exist, or "" if this is unknown.
+
+    >>> script_remedy("python train.py --lr 3", Path("/code"))
+    'a script is only a path; write the path "train.py", and the args ["--lr", "3"]'
+
+    Args:
+        script: the path. It may be a whole command.
+        base: the directory to which the path is relative.
+    """
+    if (base / script).is_dir():
+        return "this is a directory; give the path of a script in it"
+    words = script.split()
+    words = words[1:] if words and re.fullmatch(r"(.*/)?python[0-9.]*", words[0]) else words
+    if " " in script and words and words[0].endswith(".py"):
+        args = f", and the args {json.dumps(words[1:])}" if words[1:] else ""
+        return f"a script is only a path; write the path {json.dumps(words[0])}{args}"
+    return similar_file(base / script)
 
 
 def _check(about: os.stat_result, path: Path) -> None:

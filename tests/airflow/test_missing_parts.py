@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,9 @@ INCOMPLETE = {
         f'DistributedTrainOperator.partial({CLUSTER}, script="x.py", num_nodes=0, epochs=3).expand(args=[["1"]])',
         ["epochs: unknown", "num_nodes: ", NO_SCRIPT, NO_IMAGE],
     ),
+    "local": (f'DistributedTrainOperator({LOCAL}, script="jobs/none.py")', [NO_SCRIPT]),
+    "directory": (f'DistributedTrainOperator({LOCAL}, script="jobs")', [NO_SCRIPT]),
+    "command": (f'DistributedTrainOperator({LOCAL}, script="python train.py --lr 3")', [NO_SCRIPT]),
     "job_without": (f'DistributedTrainOperator({LOCAL}, job={{"script": "none.py"}})', [NO_SCRIPT]),
     "no_job_file": (f'DistributedTrainOperator({LOCAL}, job="nowhere.yaml")', [NO_JOB]),
     "job_file_and_name": (
@@ -140,9 +144,9 @@ def parsed(directory: Path, tasks: dict[str, str], backend: str) -> dict[str, li
     assert lines.keys() == {"ERRORS", "DAGS"}, done.stdout + done.stderr
     errors = {Path(file).stem.removeprefix("dag_"): text for file, text in json.loads(lines["ERRORS"]).items()}
     assert len(errors) + len(json.loads(lines["DAGS"])) == len(tasks), done.stdout
-    place = ", task 'train': "
+    place = re.compile(r".*?, task 'train'(, element \d+)?: ")
     return {
-        name: [line.partition(place)[2] for line in errors.get(name, "").splitlines() if place in line]
+        name: [place.sub("", line, count=1) for line in errors.get(name, "").splitlines() if place.match(line)]
         for name in tasks
     }
 
@@ -170,6 +174,20 @@ def test_the_error_names_the_file_and_the_directory_of_the_dag_file(on_cluster: 
     path, _, rest = on_cluster["both"][0].removeprefix(NO_SCRIPT).partition("; ")
     assert path.endswith("/dags/jobs/train.py")
     assert rest == f"paths are relative to {path.removesuffix('/jobs/train.py')}; for a script in the image use command"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("local", "paths are relative to "),
+        ("directory", "this is a directory; give the path of a script in it"),
+        ("command", 'a script is only a path; write the path "train.py", and the args ["--lr", "3"]'),
+    ],
+)
+def test_the_remedy_is_that_of_the_mistake(on_cluster: dict[str, list[str]], name: str, remedy: str) -> None:
+    (line,) = on_cluster[name]
+    assert line.partition("; ")[2].startswith(remedy)
+    assert "image" not in line
 
 
 def test_a_dag_file_that_python_executes_is_checked_too(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"framework": {"kind": "mpi", "ssh_auth_mount_path": "~/.ssh"}},
-        "framework.ssh_auth_mount_path: '~/.ssh' is not an absolute path; start it with '/'",
+        "framework.ssh_auth_mount_path: '~/.ssh' is not an absolute path; start it with '/', because '~' is not"
+        " expanded",
     ),
     # numbers
     ({"num_nodes": 0}, "num_nodes: 0 is too small; give 1 or more"),
@@ -140,6 +141,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"image": 3}, 'image: 3 is not text; write "3"'),
     ({"image": ""}, "image: is empty; give a value or leave it out"),
     ({"args": "--epochs 3"}, 'args: \'--epochs 3\' is text, not a list; write ["--epochs", "3"]'),
+    (
+        {"args": {"--lr": 3, "--amp": True}},
+        'args: {\'--lr\': 3, \'--amp\': True} is not a list; write ["--lr", "3", "--amp"]',
+    ),
     ({"args": [True]}, 'args.0: true is not text; write "true"'),
     ({"args": None}, "args: is null; give a value or leave it out"),
     ({"labels": {"a": 1}}, 'labels.a: 1 is not text; write "1"'),
@@ -156,6 +161,10 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"storage": [{"path": "/a"}]}, "storage.0.claim: is missing; it must be given"),
     ({"storage": [{"path": "a", "claim": "c"}]}, "storage.0.path: 'a' is not an absolute path; start it with '/'"),
     ({"checkpoint_dir": "ckpt"}, "checkpoint_dir: 'ckpt' is not an absolute path; start it with '/'"),
+    (
+        {"checkpoint_dir": "~/ckpt"},
+        "checkpoint_dir: '~/ckpt' is not an absolute path; start it with '/', because '~' is not expanded",
+    ),
     (
         {"scheduling": {"gang": "yarn"}},
         "scheduling.gang: 'yarn' is not known; use 'none', 'kueue', 'coscheduling' or 'volcano'",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from stepset.errors import BadInputError
 from stepset.plan.code import script_in_code
-from stepset.regular_files import similar_file
+from stepset.regular_files import script_remedy
 from stepset.sources import Sources, import_notes, read_sources
 from stepset.sources.archive import largest
 from stepset.spec.base import nearest
@@ -283,7 +283,9 @@ def _shipped(arguments: Mapping[str, Any], base: Path) -> ShippedCode | None:
     if isinstance(script, str) and not has_runtime_value(script):
         path = base / script
         if not path.is_file():
-            remedy = similar_file(path) or f"paths are relative to {base}; for a script in the image use command"
+            remedy = (
+                script_remedy(script, base) or f"paths are relative to {base}; for a script in the image use command"
+            )
             raise BadInputError(f"script: no such file: {path}; {remedy}")
         read = read_sources(parse_job({"name": "code", "script": script}), base)
         return _shipped_files(read, {"script": path.name})

@@ -61,7 +61,9 @@ def job_problems(given: Given, folder: Path | None, *, sets_function: bool) -> l
     try:
         check_known_fields(data, unknown, where)
     except BadInputError as error:
-        found += str(error).splitlines()
+        # The operator has no unknown parameters at this point, so an unknown key is one of the mapping `job`.
+        lines = str(error).splitlines()
+        found += [f"job: {line}" if line.startswith("unknown key") else line for line in lines]
         unknown |= {each.partition(":")[0].partition(".")[0].partition("[")[0] for each in error.problems}
     ranks = _ranks_to_log(given)
     if problem is None and unknown <= _NOT_PLANNED and (data.get("command") or ranks):
@@ -120,12 +122,13 @@ def missing_parts(given: Given, folder: Path) -> Iterator[str]:
         folder: the directory of the DAG file.
     """
     from stepset.errors import BadInputError
-    from stepset.regular_files import similar_file
+    from stepset.regular_files import script_remedy, similar_file
 
     try:
         base, where, unknown = _base(given, folder)
     except BadInputError:
         return  # `job_problems` reports this problem
+    backend = given.values.get("backend") or conf.get("stepset", "backend", fallback="kubernetes")
     unknown = unknown | {name for name in JOB_FIELDS if not given.is_known(name)}
     fields = {name: given.values[name] for name in JOB_FIELDS if given.values.get(name) is not None}
     job = {**(base or {}), **fields}
@@ -135,12 +138,11 @@ def missing_parts(given: Given, folder: Path) -> Iterator[str]:
     script, directory = job.get("script"), Path(where).parent if where else folder
     checked = job.get("code") is None and not {"script", "code"} & unknown
     if checked and isinstance(script, str) and (path := _missing_file(script, directory)) is not None:
-        remedy = "for a script in the image use command"
-        yield f"script: no such file: {path}; {similar_file(path) or f'paths are relative to {directory}; {remedy}'}"
-    if job.get("image") is None and "image" not in unknown and given.is_known("backend"):
-        backend = given.values["backend"] or conf.get("stepset", "backend", fallback="kubernetes")
-        if backend == "kubernetes":
-            yield 'image: is missing; pods need one; for processes of the worker give backend="local"'
+        remedy = "" if backend == "local" else "; for a script in the image use command"
+        remedy = script_remedy(script, directory) or f"paths are relative to {directory}{remedy}"
+        yield f"script: no such file: {path}; {remedy}"
+    if job.get("image") is None and "image" not in unknown and given.is_known("backend") and backend == "kubernetes":
+        yield 'image: is missing; pods need one; for processes of the worker give backend="local"'
 
 
 def _missing_file(file: str, directory: Path) -> Path | None:

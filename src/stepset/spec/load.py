@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
@@ -251,10 +252,25 @@ def _line(detail: ErrorDetails) -> str:
     elif message:
         field = next((part for part in reversed(loc) if isinstance(part, str)), "")
         form = _FORMS.get(field, ".." if message is _NO_LIST else _ANY_FORM)
+        form = _words(detail["input"]) or form if field == "args" and message is _NO_LIST else form
         text = message.format(input=_short(detail["input"]), form=form, **detail.get("ctx", {}))
+        if detail["type"] == "string_pattern_mismatch" and detail["input"].startswith("~"):
+            text += ", because '~' is not expanded"
     else:
         text = detail["msg"].removeprefix("Value error, ")
     return f"{place}: {text}" if place else text
+
+
+def _words(args: Any) -> str:
+    """Returns the items of a list for a mapping of options, or "" if the value is not such a mapping.
+
+    >>> _words({"--lr": 0.1, "--amp": True})
+    '"--lr", "0.1", "--amp"'
+    """
+    if not isinstance(args, Mapping) or not all(isinstance(each, (str, int, float)) for each in args.values()):
+        return ""
+    words = [str(word) for name, value in args.items() for word in ((name,) if value is True else (name, value))]
+    return shortened(json.dumps(words)[1:-1])
 
 
 def not_a_mapping(field: str, value: Any) -> str:
