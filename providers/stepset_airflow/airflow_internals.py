@@ -131,14 +131,14 @@ def is_unmapping(task: BaseOperator) -> bool:
 
 
 def checked_partial(
-    partial: OperatorPartial, check: Callable[[Mapping[str, Any] | None, list[Mapping[str, Any]]], None]
+    partial: OperatorPartial, check: Callable[[Mapping[str, Any] | None, list[tuple[int, Mapping[str, Any]]]], None]
 ) -> OperatorPartial:
     """Returns a copy of `partial` whose `expand` and `expand_kwargs` call `check`.
 
-    `expand` calls `check` once, with the mapped arguments and a list that contains a mapping for each known value.
-    `expand_kwargs` calls `check(element, [element])` for each element that is a mapping. For other elements, and if
-    another task returns the elements, `expand_kwargs` calls `check(None, [])`. The interface is OperatorPartial in the
-    task SDK's definitions/mappedoperator.py. `_expand_called` suppresses a warning about a missing `expand`.
+    `expand` calls `check` with the mapped arguments and a list that contains an index and a mapping for each known
+    value. `expand_kwargs` calls `check` with None and a list of the known elements with their indexes. The interface is
+    OperatorPartial in the task SDK's definitions/mappedoperator.py. `_expand_called` suppresses a warning about a
+    missing `expand`.
     """
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
@@ -146,13 +146,13 @@ def checked_partial(
         def expand(self, **mapped: Any) -> MappedOperator:
             self._expand_called = True
             lists = {name: each for name, each in mapped.items() if isinstance(each, (list, tuple))}
-            check(mapped, [{name: value} for name in lists for value in lists[name]])
+            check(mapped, [(index, {name: value}) for name in lists for index, value in enumerate(lists[name])])
             return super().expand(**mapped)
 
         def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
             self._expand_called = True
-            for each in kwargs if isinstance(kwargs, (list, tuple)) else (None,):
-                check(*(each, [each]) if isinstance(each, Mapping) else (None, []))
+            elements = enumerate(kwargs if isinstance(kwargs, (list, tuple)) else ())
+            check(None, [(index, each) for index, each in elements if isinstance(each, Mapping)])
             return super().expand_kwargs(kwargs, strict=strict)
 
     partial._expand_called = True

@@ -124,8 +124,8 @@ class TestParsing:
             partial("b").expand_kwargs([{"number": 1}])
             partial("c").expand_kwargs(first.output)
         assert checked == [
-            ({"number": [1, 2]}, [{"number": 1}, {"number": 2}]),
-            ({"number": 1}, [{"number": 1}]),
+            ({"number": [1, 2]}, [(0, {"number": 1}), (1, {"number": 2})]),
+            (None, [(0, {"number": 1})]),
             (None, []),
         ]
         assert first.expand_input.value == {"number": [1, 2]}

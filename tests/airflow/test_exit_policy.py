@@ -38,6 +38,11 @@ def test_an_unknown_verdict_is_refused_with_its_key_and_value() -> None:
         check_policy({42: "ignore"})
 
 
+def test_each_problem_of_the_policy_is_a_line() -> None:
+    with pytest.raises(ValueError, match=r"^exit_code_policy: 42: 'ignore' .*\n.*: 300 is the .*\n.*: 'oom' is"):
+        check_policy({42: "ignore", 300: "skip", "oom": "fail"})
+
+
 @pytest.mark.parametrize(
     ("action", "succeeded", "expected"),
     [

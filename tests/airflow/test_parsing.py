@@ -177,7 +177,7 @@ class TestValues:
         )
 
     def test_the_delimiters_of_the_dag_s_templates_are_used(self, define: Define) -> None:
-        dag = {"jinja_environment_kwargs": {"variable_start_string": "[["}}
+        dag = {"jinja_environment_kwargs": {"variable_start_string": "[[", "variable_end_string": "]]"}}
         parse(define, dag, num_nodes="[[ params.n ]]")
         with pytest.raises(ValueError, match="num_nodes"):
             parse(define, dag, num_nodes="{{ params.n }}")
@@ -278,7 +278,9 @@ def test_a_text_is_validated_when_the_dag_of_its_templates_is_known() -> None:
     @task.distributed_train(num_nodes="[[ params.n ]]")
     def train() -> None: ...
 
-    with DAG("nightly", schedule=None, jinja_environment_kwargs={"variable_start_string": "[["}):
+    with DAG(
+        "nightly", schedule=None, jinja_environment_kwargs={"variable_start_string": "[[", "variable_end_string": "]]"}
+    ):
         train()
     with DAG("weekly", schedule=None), pytest.raises(ValueError, match=r"^DAG 'weekly', task 'train': num_nodes: "):
         train()
@@ -296,7 +298,10 @@ def test_names_in_expand_are_checked_too() -> None:
         "lr: unknown parameter; for an argument of the training code, map args, such as"
         ' expand(args=[["--lr", "0.1"], ["--lr", "0.01"]])'
     )
-    with DAG("nightly", schedule=None), pytest.raises(TypeError, match=r"^DAG 'nightly', task 'train': cmds: "):
+    with (
+        DAG("nightly", schedule=None),
+        pytest.raises(TypeError, match=r"^DAG 'nightly', task 'train', element 0: cmds: "),
+    ):
         DistributedTrainOperator.partial(task_id="train", script="train.py").expand_kwargs([{"cmds": ["a"]}])
 
 
@@ -305,21 +310,79 @@ def test_the_values_in_lists_of_a_mapped_task_are_checked_too() -> None:
     for maps, expected in (
         (
             lambda: train(task_id="train", script="train.py").expand(args=["--lr", "0.1"]),
-            "args: each element of the list in expand is the value of one task instance, and '--lr' is text, not a"
-            ' list; write args=[["--lr", "0.1"], ...]',
+            "element 0: args: each element of the list in expand is the value of one task instance, and '--lr' is text,"
+            ' not a list; write args=[["--lr", "0.1"], ...]',
         ),
         (
             lambda: train(task_id="train", script="train.py").expand(num_nodes=[1, "two"], args=[["--lr"]]),
-            "num_nodes: 'two' is not a whole number; give one such as 2",
+            "element 1: num_nodes: 'two' is not a whole number; give one such as 2",
         ),
         (
             lambda: train(task_id="train").expand_kwargs([{"script": "a.py"}, {"script": "a.py", "num_nodes": 0}]),
-            "num_nodes: 0 is too small; give 1 or more",
+            "element 1: num_nodes: 0 is too small; give 1 or more",
+        ),
+        (
+            lambda: train(task_id="train", script="a.py").expand_kwargs([{"num_nodes": 0}, {"num_node": 2}]),
+            "element 0: num_nodes: 0 is too small; give 1 or more\n"
+            "DAG 'nightly', task 'train', element 1: num_node: unknown parameter; did you mean 'num_nodes'?",
         ),
     ):
         with DAG("nightly", schedule=None), pytest.raises(ValueError, match="task 'train'") as raised:
             maps()
-        assert str(raised.value) == f"DAG 'nightly', task 'train': {expected}"
+        assert str(raised.value) == f"DAG 'nightly', task 'train', {expected}"
+
+
+@pytest.mark.parametrize("path", ["/ckpt", "/ckpt/", "/ckpt/{{ run_id | replace(':', '_') }}"])
+def test_a_checkpoint_dir_that_all_mapped_instances_share_is_an_error(path: str) -> None:
+    for given in ({"checkpoint_dir": path}, {"job": {"checkpoint_dir": path}}):
+        with DAG("nightly", schedule=None), pytest.raises(ValueError, match="would share") as raised:
+            DistributedTrainOperator.partial(task_id="train", script="train.py", **given).expand(args=prepare())
+        assert str(raised.value) == (
+            f"DAG 'nightly', task 'train': checkpoint_dir: the instances of the mapped task would share {path}, and"
+            f" continue from each other's checkpoints; write {path.rstrip('/')}/{{{{ ti.map_index }}}}"
+        )
+
+
+def test_a_checkpoint_dir_that_may_differ_between_mapped_instances_is_accepted() -> None:
+    train = DistributedTrainOperator.partial
+    with DAG("nightly", schedule=None):
+        train(task_id="a", script="a.py").expand(checkpoint_dir=["/ckpt/a", "/ckpt/b"])
+        for index, path in enumerate(
+            ("/{{ ti.map_index }}", "/{{ run_id }}/{{ task.args[1] }}", "/{{ macros.uuid() }}")
+        ):
+            train(task_id=f"b{index}", script="a.py", checkpoint_dir=path).expand(args=[["1"], ["2"]])
+        train(task_id="c", script="a.py", checkpoint_dir=prepare()).expand(args=[["1"], ["2"]])
+
+
+@EVERY_FORM
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ params.steps }", "unexpected '}'"),
+        ("{{ ds | nofilter }}", "No filter named 'nofilter'."),
+        ("{{ ds | literal }}", ""),
+        ("{{ ds | own }}", ""),
+    ],
+)
+def test_a_template_that_jinja_cannot_compile_is_an_error(define: Define, text: str, expected: str) -> None:
+    with DAG("nightly", schedule=None, user_defined_filters={"own": str}):
+        if not expected:
+            define(args=[text])
+            return
+        with pytest.raises(ValueError, match="is not a valid template") as raised:
+            define(args=["--steps", text])
+    assert str(raised.value) == f"DAG 'nightly', task 'train': args: {text!r} is not a valid template: {expected}"
+
+
+def test_arguments_of_other_operators_have_remedies_that_do_not_contradict_each_other() -> None:
+    lines = problem(operator, TypeError, script=None, python_callable=print, op_kwargs={}).splitlines()
+    assert [line.removeprefix("DAG 'nightly', task 'train': ") for line in lines] == [
+        "python_callable: unknown parameter; decorate the function with @task.distributed_train instead",
+        "op_kwargs: unknown parameter; pass the arguments in the call of the decorated function",
+    ]
+    assert problem(operator, ValueError, job={"num_node": 2}) == (
+        "DAG 'nightly', task 'train': job: unknown key 'num_node'; did you mean 'num_nodes'?"
+    )
 
 
 def test_mapped_values_that_are_not_known_are_not_validated_when_the_file_is_parsed() -> None:

@@ -47,6 +47,12 @@ def test_the_result_of_rank_0_is_the_task_s_xcom_and_its_lines_are_in_the_task_l
     assert stepset.status(f"{found.labels['dag_id']}.train").name == found.name
 
 
+def test_the_log_states_that_a_run_has_no_result(write_dag: WriteDag, run_dag: RunDag) -> None:
+    run = run_dag(write_dag(f"DistributedTrainOperator({LOCAL})", "pass"))
+    assert run.state == "success"
+    assert len([line for line in run.lines if line.startswith("no result: rank 0 wrote none")]) == 1
+
+
 RANK_3_SLEEPS = """
     import json, os, socket, time
     def load(): time.sleep(1000)
@@ -189,12 +195,13 @@ def test_a_failed_training_is_retried_from_its_checkpoint(write_dag: WriteDag, r
     ("parameters", "script", "problem"),
     [
         pytest.param("script=\"{{ 'nowhere.py' }}\"", "", "script: no such file", id="no such script"),
+        pytest.param("job=\"{{ ti.xcom_pull('x') }}\"", "", "job: a template was rendered as 'None'", id="no value"),
         pytest.param('script="train.py", num_nodes="{{ 1 - 1 }}"', "", "num_nodes: '0' is too small", id="no nodes"),
         pytest.param('script="train.py", env={"RANK": "0"}', "", "env.RANK: reserved", id="reserved variable"),
         pytest.param(
             'script="train.py"',
             "import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('1' * 5000)",
-            "4096",
+            "the program succeeded, but the result is 5000 bytes",
             id="result over the limit",
         ),
     ],
@@ -208,6 +215,8 @@ def test_an_error_that_a_retry_cannot_fix_is_not_retried(
     assert (run.task_state("train"), run.tries("train")) == ("failed", 1)
     assert isinstance(run.error, AirflowFailException)
     assert problem in str(run.error)
+    assert ("a checkpoint_dir, the new run continues" in str(run.error)) == ("result is" in problem)
+    assert "exited with code 72" not in str(run.error)
 
 
 def test_an_unknown_backend_is_refused_by_name(write_dag: WriteDag, run_dag: RunDag) -> None:

@@ -68,6 +68,17 @@ class TestLocalRuns:
         assert re.fullmatch(r"run digits-1 succeeded in [\d.]+ s", ended)
         assert result == 'result: {"accuracy": 0.9}'
 
+    def test_the_log_states_that_the_run_has_no_result(self, stepset_home: Path) -> None:
+        start("pass")
+        for pushes in (True, False):
+            sensor = DistributedTrainSensor(
+                task_id=f"wait-{pushes}", backend="local", run_name="digits-1", do_xcom_push=pushes
+            )
+            with capture_logs() as logs:
+                sensor.poke({})  # type: ignore[typeddict-item]  # the context is not used
+            notes = [entry["event"] for entry in logs if str(entry["event"]).startswith("no result: rank 0 wrote none")]
+            assert len(notes) == pushes
+
     def test_a_secret_that_airflow_masks_in_logs_is_masked_in_the_result(self, stepset_home: Path) -> None:
         mask_secret("planted-7c1e")
         start("import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('{\"url\": \"u:planted-7c1e@hub\"}')")
@@ -87,7 +98,7 @@ class TestLocalRuns:
         assert run.task_state("wait") == "failed"
         (note,) = (line for line in run.lines if "no run is named" in line)
         assert "'digits' is the name of a job, whose newest run is digits-7; the sensor waits" in note
-        assert "run_name=\"{{ ti.xcom_pull(task_ids='TASK')['run'] }}\"" in note
+        assert "xcom_pull" not in note  # the operator of a local run waits for its run
         assert "no such run" not in "\n".join(run.lines)
 
     def test_a_missing_run_is_reported_again_when_the_reason_changes(self, stepset_home: Path) -> None:
@@ -198,13 +209,21 @@ class TestParameters:
     ) -> None:
         expected = "run_name: 'nightly.train' cannot be the name of a run; this may be the name of an Airflow task"
         found = problem(ValueError, run_name="nightly.train", deferrable=deferrable)
-        assert found.startswith(f"DAG 'nightly', task 'wait': {expected} (DAG.TASK); the name of a run is")
+        assert found.startswith(f"DAG 'nightly', task 'wait': {expected} (DAG.TASK); `stepset list` prints")
         assert "run_name=\"{{ ti.xcom_pull(task_ids='TASK')['run'] }}\"" in found
         sensor = DistributedTrainSensor(task_id="wait", deferrable=deferrable, run_name="{{ params.x }}")
         sensor.run_name = "nightly.train"
         with pytest.raises(AirflowFailException) as raised:
             sensor.execute({})  # type: ignore[typeddict-item]  # the context is not used
         assert str(raised.value).startswith(expected)
+        sensor.run_name = "None"
+        with pytest.raises(AirflowFailException, match=r"^run_name: a template was rendered as 'None'"):
+            sensor.execute({})  # type: ignore[typeddict-item]  # the context is not used
+
+    def test_the_remedy_for_a_local_run_does_not_mention_clusters(self) -> None:
+        assert problem(ValueError, run_name="Bad_Name", backend="local").endswith(
+            "run_name: 'Bad_Name' cannot be the name of a run; `stepset list` prints the names of runs"
+        )
 
     def test_an_unknown_parameter_names_the_nearest_one(self) -> None:
         assert problem(TypeError, run_nam="a") == (
@@ -227,7 +246,7 @@ class TestParameters:
                 DistributedTrainSensor.partial(task_id="a", target="pod")
             with pytest.raises(TypeError, match=r"task 'b': run_names: unknown parameter; did you mean 'run_name'"):
                 DistributedTrainSensor.partial(task_id="b").expand(run_names=["a"])
-            with pytest.raises(ValueError, match="task 'd': target: 'pod' is not known"):
+            with pytest.raises(ValueError, match="task 'd', element 1: target: 'pod' is not known"):
                 DistributedTrainSensor.partial(task_id="d", run_name="a").expand(target=["jobset", "pod"])
             DistributedTrainSensor.partial(task_id="c", backend="local").expand(run_name=["a", "b"])
 

@@ -14,8 +14,9 @@ from stepset_airflow.airflow_internals import current_dag, parsed_file
 from stepset_airflow.parsing.given import Given
 from stepset_airflow.parsing.job import job_problems, missing_parts
 from stepset_airflow.parsing.place import located, place_of
-from stepset_airflow.parsing.templates import Templates, known_parts
+from stepset_airflow.parsing.templates import Templates, known_parts, syntax_problems
 from stepset_airflow.parsing.unknown_parameters import (
+    PROGRAMS,
     closest,
     parameters_of,
     place_of_code_argument,
@@ -89,7 +90,7 @@ def check_values(
         misplaced, given = Given(arguments, operator.template_fields, templates).without_misplaced_templates()
         found = job_problems(given, folder, sets_function=sets_function)
         missing = () if file is None else missing_parts(given, file.parent)
-        return [*misplaced, *option_problems(given), *found, *missing]
+        return [*misplaced, *syntax_problems(given.values, templates, dag), *option_problems(given), *found, *missing]
 
     if unknown:
         problems = _corrections(operator, values, unknown, problems_of, sets_function=sets_function)
@@ -122,7 +123,7 @@ def _corrections(
 
     def problems_with(corrections: Corrections) -> list[str]:
         arguments = corrections.arguments()
-        meant = {closest(name, known) for name in misspelled}
+        meant = {PROGRAMS.get(name) or closest(name, known) for name in misspelled}
         return problems_of({name: value for name, value in arguments.items() if value is not None or name not in meant})
 
     known = parameters_of(operator)
@@ -249,7 +250,7 @@ def check_sensor(
     misplaced, given = Given(values, operator.template_fields, templates).without_misplaced_templates()
     known, missing = parameters_of(operator), ("run_name",) if values.get("run_name", "") is None else ()
     problems = [problem_of(name, known, in_sensor=True, missing=missing) for name in unknown]
-    if problems := [*problems, *misplaced, *sensor_problems(given)]:
+    if problems := [*problems, *misplaced, *syntax_problems(given.values, templates, dag), *sensor_problems(given)]:
         raise (TypeError if unknown else ValueError)(located(problems, place_of(place)))
 
 

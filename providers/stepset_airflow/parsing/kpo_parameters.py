@@ -44,9 +44,8 @@ class KpoParameter:
         """Returns the error message for a user who gives the parameter to DistributedTrainOperator."""
         if not self.example:
             return f"a parameter of {self.operator} that does not exist here; {self.note}"
-        return (
-            f"a parameter of {self.operator}; write for example {self.example}{f': {self.note}' if self.note else ''}"
-        )
+        note = self.note.partition(";")[0]  # docs/airflow-kpo.md contains the whole note
+        return f"a parameter of {self.operator}; write for example {self.example}{f': {note}' if note else ''}"
 
     def error_in_sensor(self) -> str:
         """Returns the error message for a user who gives the parameter to DistributedTrainSensor."""

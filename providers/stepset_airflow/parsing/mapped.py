@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,29 @@ from stepset_airflow.run.job_fields import templatable
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-Instances = Sequence[Mapping[str, Any]]
-"""The known mapped arguments of a task. For `expand`, each mapping contains one argument. For `expand_kwargs`, each
-mapping contains the arguments of one instance."""
+Instances = Sequence[tuple[int, Mapping[str, Any]]]
+"""The known mapped arguments of a task, with their indexes in the lists. For `expand`, each mapping contains one
+argument. For `expand_kwargs`, each mapping contains the arguments of one instance."""
+_EXPRESSION = re.compile(r"\{[{%#]-?\s*(\w*)")
+"""The first word of each expression, statement and comment of a template."""
+_OF_INSTANCE = re.compile(r"map_index|\{[^}]*\b(ti|task|task_instance)\b")
+"""Text of a template whose value may be different in each instance of a mapped task."""
+_SAME_IN_ALL_INSTANCES = (
+    "conn",
+    "dag",
+    "dag_run",
+    "data_interval_end",
+    "data_interval_start",
+    "ds",
+    "ds_nodash",
+    "logical_date",
+    "run_id",
+    "ts",
+    "ts_nodash",
+    "ts_nodash_with_tz",
+    "var",
+)
+"""The variables of templates that have the same value in all instances of a mapped task. `params` may be mapped."""
 _LISTS = ("args", "command", "requirements")
 """The parameters whose values are lists of texts."""
 
@@ -36,24 +57,68 @@ def check_mapped(
     Args:
         operator: the class of the operator.
         arguments: the arguments of `partial`, or of the decorator.
-        mapped: the names of the arguments of `expand`. If `mapped` is None, the names are unknown, and every parameter
-            that is not in `arguments` may be mapped.
+        mapped: the names of the arguments of `expand`. None for `expand_kwargs`, where each instance has its own names.
+            Every parameter that is not in `arguments` may then be mapped.
         instances: the known mapped arguments.
         parameters: the names of the parameters whose values are checked.
         sets_function: whether the program is the function that the decorator decorates.
     """
 
-    def check(instance: Mapping[str, Any], unknown: Mapping[str, Any]) -> None:
+    def check(instance: Mapping[str, Any], names: Collection[str] | None, unknown: Mapping[str, Any]) -> None:
+        values = _values_of_partial(operator, arguments, names, parameters)
         given = {**values, **{name: value for name, value in instance.items() if name in parameters}}
         if "job" in given:
             given["job"] = templatable(given["job"])
         check_values(operator, given, unknown, arguments, sets_function=sets_function)
 
+    def check_instance(instance: Mapping[str, Any]) -> None:
+        names = instance.keys() if mapped is None else mapped
+        check_names(operator, names, arguments, otherwise=MAPPED_TO_CODE)
+        _check_instance(instance, instances, arguments, lambda each: check(each, names, {}))
+
     check_names(operator, mapped or (), arguments, otherwise=MAPPED_TO_CODE)
-    values = _values_of_partial(operator, arguments, mapped, parameters)
-    check({}, take_unknown(operator, dict(arguments)))
-    for instance in instances:
-        _check_instance(instance, instances, arguments, lambda each: check(each, {}))
+    check({}, mapped, take_unknown(operator, dict(arguments)))
+    check_instances(instances, arguments, check_instance)
+    if problem := _shared_checkpoint_dir(_values_of_partial(operator, arguments, mapped, parameters)):
+        raise ValueError(located([problem], place_of(arguments)))
+
+
+def check_instances(instances: Instances, place: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None]) -> None:
+    """Calls `check` with all instances. Raises one error with the problems, and the index at which each occurs first.
+
+    Args:
+        instances: the known mapped arguments.
+        place: the arguments of `partial`.
+        check: raises TypeError or ValueError with one line for each problem of an instance.
+    """
+    where, found = place_of(place), dict[str, int]()
+    kind: type[Exception] = ValueError
+    for index, instance in instances:
+        try:
+            check(instance)
+        except (TypeError, ValueError) as error:
+            kind = kind if found else type(error)
+            for line in str(error).splitlines():
+                found.setdefault(line.removeprefix(f"{where}: "), index)
+    if found:
+        raise kind("\n".join(f"{where}, element {index}: {problem}" for problem, index in found.items()))
+
+
+def _shared_checkpoint_dir(values: Mapping[str, Any]) -> str:
+    """Returns the problem that all instances of a mapped task use the same checkpoint directory, or "".
+
+    The result is also "" if a template may have another value in each instance.
+    """
+    job = values.get("job")
+    path = values.get("checkpoint_dir") or (job.get("checkpoint_dir") if isinstance(job, Mapping) else None)
+    if not isinstance(path, str) or _OF_INSTANCE.search(path):
+        return ""
+    if any(name not in _SAME_IN_ALL_INSTANCES for name in _EXPRESSION.findall(path)):
+        return ""
+    return (
+        f"checkpoint_dir: the instances of the mapped task would share {path}, and continue from each other's"
+        f" checkpoints; write {path.rstrip('/')}/{{{{ ti.map_index }}}}"
+    )
 
 
 def _check_instance(
@@ -69,13 +134,13 @@ def _check_instance(
     try:
         check(instance)
     except ValueError:
-        name, value = next(iter(instance.items()))
-        texts = [each[name] for each in instances if isinstance(each.get(name), str)]
+        name = next(iter(instance), "")
+        texts = [each[name] for _, each in instances if isinstance(each.get(name), str)]
         if name not in _LISTS or len(instance) > 1 or len(texts) < 2:
             raise
         problem = (
-            f"{name}: each element of the list in expand is the value of one task instance, and {value!r} is text, not"
-            f" a list; write {name}=[{json.dumps(texts)}, ...]"
+            f"{name}: each element of the list in expand is the value of one task instance, and {texts[0]!r} is text,"
+            f" not a list; write {name}=[{json.dumps(texts)}, ...]"
         )
         raise ValueError(located([problem], place_of(place))) from None
 

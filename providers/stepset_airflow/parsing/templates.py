@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -17,6 +18,9 @@ _DELIMITERS = {
     "line_comment_prefix": None,
 }
 """The parameters of jinja2.Environment that define how a template starts, with the default values."""
+_NAMES = re.compile(r"\{\{ *[A-Za-z_][\w.]* *\}\}")
+"""Expressions that are only a name, such as `{{ params.lr }}`. Templates with only such expressions are not compiled,
+because this would double the time to create a task."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,42 @@ class Templates:
         if isinstance(value, Mapping):
             return any(self.start_in(key) or self.start_in(each) for key, each in value.items())
         return isinstance(value, (list, tuple, set, frozenset)) and any(map(self.start_in, value))
+
+
+def syntax_problems(values: Mapping[str, Any], templates: Templates, dag: DAG | None) -> Iterator[str]:
+    """Yields a problem for each template of `values` that Jinja cannot compile, such as one with an unknown filter.
+
+    Templates in files are not checked.
+    """
+    texts = [
+        (name, text)
+        for name, value in values.items()
+        for text in _texts(value)
+        if templates.start_in(_NAMES.sub("", text))
+    ]
+    if dag is None or not texts:
+        return
+    from jinja2 import TemplateSyntaxError
+
+    from stepset.spec.scalars import shortened
+    from stepset_airflow.native_templates import literal
+
+    environment = dag.get_template_env()
+    environment.filters.setdefault("literal", literal)
+    for name, text in texts:
+        try:
+            if not text.endswith(templates.extensions):
+                environment.compile(text, raw=True)
+        except TemplateSyntaxError as error:
+            yield f"{name}: {shortened(repr(text))} is not a valid template: {error.message}"
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
 
 
 def known_parts(value: object) -> object:

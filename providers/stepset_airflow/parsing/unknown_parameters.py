@@ -21,10 +21,13 @@ _MEANT = {
     "bash_command": 'write command=["bash", "-c", "..."]',
     "environment": "did you mean 'env'?",
     "python_callable": "decorate the function with @task.distributed_train instead",
+    **dict.fromkeys(("op_args", "op_kwargs"), "pass the arguments in the call of the decorated function"),
     "timeout": "did you mean 'deadline', which limits the run, or 'execution_timeout', which limits the try?",
     **dict.fromkeys(("cpu", "cpus", "memory", "gpu", "gpus", "num_gpus", "gpus_per_node"), _RESOURCES),
 }
 """Hints for names that users may expect, but that are not similar to the parameters of the operator."""
+PROGRAMS = {"bash_command": "command", "python_callable": "function"}
+"""Parameters of other operators, and the field that defines the same program."""
 _REMOVE = "remove it"
 MAPPED_TO_CODE = (
     'for an argument of the training code, map args, such as expand(args=[["--lr", "0.1"], ["--lr", "0.01"]])'

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from airflow.sdk import conf
+
 from stepset_airflow.logs.task_log import ranks_to_log
 from stepset_airflow.missing_run import name_problem
 from stepset_airflow.parsing.given import Given
@@ -41,7 +43,7 @@ def option_problems(given: Given) -> Iterator[str]:
             try:
                 check(given.values[name])
             except ValueError as error:
-                yield str(error)
+                yield from str(error).splitlines()
     if given.value("on_orphan") == "stop":
         yield from _shared_run(given)
     # `given.value("backend")` is not used here, because this call returns None if the task has no DAG.
@@ -77,9 +79,10 @@ def _shared_run(given: Given) -> Iterator[str]:
 def sensor_problems(given: Given) -> Iterator[str]:
     """Yields a problem for each invalid value of a sensor's parameters."""
     yield from option_problems(given)
-    if given.is_known("run_name") and (problem := name_problem(given.values["run_name"])) is not None:
-        yield problem
     backend = given.values.get("backend")
+    local = (backend or conf.get("stepset", "backend", fallback="kubernetes")) == "local"
+    if given.is_known("run_name") and (problem := name_problem(given.values["run_name"], local=local)) is not None:
+        yield problem
     if given.value("start_from_trigger") is not True or backend in (None, "kubernetes"):
         return
     if backend == "local":

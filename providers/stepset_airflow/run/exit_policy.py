@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stepset_airflow.run.exit_policy_keys import code_of, parse_key
@@ -17,26 +17,29 @@ _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
 
 
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
-    """Raises ValueError unless `policy` is a valid mapping.
+    """Raises ValueError unless `policy` is a valid mapping. The error has one line for each problem.
 
     The keys are exit codes, signals and kinds of failures (`parse_key`). The values are `fail`, `retry` and `skip`.
     """
     if policy is not None and not isinstance(policy, Mapping):
         raise ValueError(f"exit_code_policy: {policy!r} is not a mapping; give one such as {{42: 'skip'}}")
+    if problems := list(_problems(policy or {})):
+        raise ValueError("\n".join(f"exit_code_policy: {problem}" for problem in problems))
+
+
+def _problems(policy: Mapping[int | str, str]) -> Iterator[str]:
     meanings: dict[int | str, tuple[object, str]] = {}
-    for key, outcome in (policy or {}).items():
+    for key, outcome in policy.items():
         if outcome not in OUTCOMES:
-            raise ValueError(f"exit_code_policy: {key!r}: {outcome!r} is not known; use fail, retry or skip")
+            yield f"{key!r}: {outcome!r} is not known; use fail, retry or skip"
         try:
             meaning = parse_key(key)
         except ValueError as error:
-            raise ValueError(f"exit_code_policy: {error}") from error
+            yield str(error)
+            continue
         other, given = meanings.setdefault(meaning, (key, outcome))
         if given != outcome:
-            raise ValueError(
-                f"exit_code_policy: {other!r} and {key!r} mean the same, but map to {given} and {outcome};"
-                " leave one out"
-            )
+            yield f"{other!r} and {key!r} mean the same, but map to {given} and {outcome}; leave one out"
 
 
 def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None = None) -> str:

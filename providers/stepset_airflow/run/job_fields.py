@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.native_templates import RENDERED_NONE
+
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
 
@@ -146,6 +148,8 @@ def job_of(
     from stepset.errors import BadInputError
     from stepset.spec.load import parse_job, read_job_file
 
+    if missing := [name for name, value in {"job": job, **fields}.items() if value == "None"]:
+        raise BadInputError(*(f"{name}: {RENDERED_NONE}" for name in missing))
     if rendered := list(_rendered_as_text({"job": job, **fields}, ("job", *COLLECTIONS))):
         raise BadInputError(*rendered)
     base, where = dag_folder, ""

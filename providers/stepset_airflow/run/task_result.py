@@ -16,7 +16,7 @@ from stepset_airflow.run.training_task import TrainingTask
 from stepset_airflow.transferable import error_text, transferable
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from stepset.run_status import RunStatus
 
@@ -27,11 +27,18 @@ def task_result(task: TrainingTask, context: Context, status: RunStatus) -> Any:
     If the result or an asset cannot be stored, the task log contains a warning, because the training has succeeded.
     """
     task.report_to_assets(context, status)
-    result = transferable(status.result)
+    result = result_of(task, status)
     if why := _xcom_problem(task, context["ti"], result):
         task.log.warning(f"the result of the run cannot be stored as an XCom, so the task has no XCom: {why}")
         return None
     return result
+
+
+def result_of(task: BaseOperator, status: RunStatus) -> Any:
+    """Returns the result of a run that succeeded, as Airflow can store it. Logs a note if there is no result."""
+    if status.result is None and task.do_xcom_push:
+        task.log.info("no result: rank 0 wrote none to $STEPSET_RESULT_FILE, or its function returned None")
+    return transferable(status.result)
 
 
 def _xcom_problem(task: TrainingTask, ti: Any, result: Any) -> str:

@@ -16,11 +16,12 @@ from stepset_airflow.logs.task_log import TaskLog
 from stepset_airflow.missing_run import missing_run
 from stepset_airflow.native_templates import NativeTemplates
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_sensor
-from stepset_airflow.parsing.mapped import Instances
+from stepset_airflow.parsing.mapped import Instances, check_instances
 from stepset_airflow.parsing.unknown_parameters import take_unknown
 from stepset_airflow.parsing.values import in_seconds, sensor_problems
+from stepset_airflow.run.task_result import result_of
 from stepset_airflow.run.trigger_event import reported_status
-from stepset_airflow.transferable import masked_result, transferable
+from stepset_airflow.transferable import masked_result
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -125,9 +126,12 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
 
         def check(arguments: Mapping[str, Any] | None, instances: Instances) -> None:
             check_names(cls, arguments or (), kwargs, in_sensor=True)
-            for each in instances:
-                known = {name: value for name, value in each.items() if name in PARAMETERS}
-                check_sensor(cls, {**values, **known}, (), kwargs)
+            check_instances(instances, kwargs, check_instance)
+
+        def check_instance(instance: Mapping[str, Any]) -> None:
+            check_names(cls, instance, kwargs, in_sensor=True)
+            known = {name: value for name, value in instance.items() if name in PARAMETERS}
+            check_sensor(cls, {**values, **known}, (), kwargs)
 
         values = {name: value for name, value in kwargs.items() if name in PARAMETERS}
         check_sensor(cls, values, take_unknown(cls, dict(kwargs)), kwargs)
@@ -205,9 +209,9 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
         try:
             status = backend.status(self.run_name)  # also finds the newest run of a job
         except RunNotFoundError:
-            return None, missing_run(self.run_name, backend.place)
+            return None, missing_run(self.run_name, backend.place, local=True)
         if status.name != self.run_name:
-            return None, missing_run(self.run_name, backend.place, status.name)
+            return None, missing_run(self.run_name, backend.place, status.name, local=True)
         return status, ""
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
@@ -223,7 +227,7 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
         from stepset.run_status import Phase
 
         if status.phase is Phase.SUCCEEDED:
-            return transferable(masked_result(status).result)
+            return result_of(self, masked_result(status))
         raise TrainingTaskError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:
