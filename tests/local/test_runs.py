@@ -17,6 +17,7 @@ from stepset.errors import BadInputError, InfrastructureError, RunNotFoundError
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RunStatus
 from stepset.sources import CODE_LIMIT
 from stepset.watch.advice import ADVICE, NO_OUTPUT_ADVICE, STDIN_ADVICE
+from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.sentences import NOT_FINITE
 from tests.local.conftest import Local, RecordingListener, wait_for
 from tests.waiting import LIMIT, until
@@ -196,6 +197,31 @@ class TestOutput:
         for source in ("rank 0", "rank 1"):
             assert local.texts(source) == [f"line {n} " + "x" * 80 for n in range(30_000)]
         assert sum(1 for _ in local.backend.logs(status.name)) == 60_000
+
+    def test_reports_progress_again_after_a_second_for_interfaces_that_omit_frequent_progress(
+        self, local: Local
+    ) -> None:
+        class Presenting(RecordingListener):
+            def __init__(self) -> None:
+                super().__init__()
+                self.presenter, self.texts = Presenter(), list[str]()
+
+            def on_status(self, status: RunStatus) -> None:
+                self.texts += [record.text for record in self.presenter.see(status, time.monotonic())]
+
+        local.listener = listener = Presenting()
+        script = """
+            import json, time
+            for step in (1, 2):
+                print(json.dumps({"stepset": {"step": step}}), flush=True)
+                time.sleep(0.3)
+            time.sleep(600)
+        """
+        handle = local.start(script)
+        found = until(lambda: "progress: step 2" in listener.texts, 60)
+        handle.cancel()
+        handle.wait()
+        assert found, listener.texts
 
     def test_reports_progress_immediately_and_not_as_lines(self, local: Local) -> None:
         class Seeing(RecordingListener):

@@ -125,7 +125,10 @@ class RunListener(Protocol):
         """Receives a line that a rank printed. Lines that report progress are omitted."""
 
     def on_status(self, status: RunStatus) -> None:
-        """Receives the status each time the phase, a rank, the progress, the result or the failure changes."""
+        """Receives the status each time the phase, a rank, the progress, the result or the failure changes.
+
+        A local run passes its status again if no other change follows within a second after new progress.
+        """
 
 
 @runtime_checkable

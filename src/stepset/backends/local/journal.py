@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,8 +16,9 @@ from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.hang import Hang
-from stepset.run_status import Failure, LogLine, ProgressPoint, RunStatus
+from stepset.run_status import Failure, LogLine, Progress, ProgressPoint, RunStatus
 from stepset.watch.lines import Batch, OpenLine
+from stepset.watch.present.presenter import PROGRESS_EVERY
 from stepset.watch.run_lines import RunLines
 
 T = TypeVar("T")
@@ -47,6 +49,8 @@ class Journal:
         self._result: Any = None
         self._unwritten = True
         self._next_write = self._next_open = self._next_check = 0.0
+        self._progress: Progress | None = None  # in the status that the listener received last
+        self._repeat_at = math.inf  # the monotonic time at which the listener receives the status again
         self._processes: dict[str, ProcessId] = {}
         self._processes_unwritten = False
         self._points: tuple[ProgressPoint, ...] = ()  # the points that were written last
@@ -158,6 +162,8 @@ class Journal:
         if self._tracker.changed:
             self._notify_status()
             self._unwritten = True
+        elif now >= self._repeat_at:
+            self._notify_status()
         if now >= self._next_open:
             self._unwritten |= self._open_lines.write()
             self._next_open = now + _STATE_EVERY
@@ -191,7 +197,11 @@ class Journal:
     def _notify_status(self) -> None:
         self._tracker.changed = False
         if self._listener is not None:
-            self._notify(self._listener.on_status, self.status())
+            status = self.status()
+            self._notify(self._listener.on_status, status)
+            # A presenter omits progress that follows other progress immediately, and needs the last status once more.
+            new = status.progress != self._progress
+            self._progress, self._repeat_at = status.progress, time.monotonic() + PROGRESS_EVERY if new else math.inf
 
     def status(self) -> RunStatus:
         return self._tracker.status(self._last_line)
