@@ -11,7 +11,7 @@ import pytest
 
 from stepset.backends.kubernetes import deleted_namespace
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.follow import RunFollower
+from stepset.backends.kubernetes.follow import FollowOptions, RunFollower
 from stepset.backends.kubernetes.listening import ListenerObserver
 from stepset.run_status import RunStatus
 from tests.kubernetes.api_server import Answer, ApiServer
@@ -45,8 +45,7 @@ def followed(namespace: tuple[int, Any], releases_pods: bool) -> tuple[RunStatus
                 NamespacedClient(client, "ns"),
                 jobset("one"),
                 observer,
-                sources=frozenset(),
-                releases_pods=releases_pods,
+                FollowOptions(frozenset(), read_only=not releases_pods),
             )
             with anyio.fail_after(30):
                 async with observer:

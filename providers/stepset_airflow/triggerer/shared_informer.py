@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
-from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 
 
 @dataclass(eq=False)
 class SharedInformer:
-    """An informer that several triggers use.
-
-    `connections` limits the number of logs that these triggers read concurrently. `users` is the number of triggers.
-    """
+    """An informer that several triggers use. `users` is the number of triggers."""
 
     informer: Informer
-    connections: LogConnections = field(default_factory=LogConnections)
     users: int = 0
 
 

@@ -167,9 +167,8 @@ class DistributedTrainTrigger(BaseTrigger):
         The field `late` of the payload states whether execution_timeout has expired. If the run could not start and the
         trigger stopped waiting, the field `gave_up` is True.
         """
-        from stepset.backends.kubernetes.follow import RunFollower
+        from stepset.backends.kubernetes.follow import FollowOptions, RunFollower
         from stepset.watch.cluster.follow_policy import Timeouts
-        from stepset.watch.cluster.reports import Reports
         from stepset.watch.cluster.verdict import verdict_text
         from stepset_airflow.page.async_writer import AsyncPageWriter
         from stepset_airflow.triggerer.shared_informer import shared_informer
@@ -182,25 +181,20 @@ class DistributedTrainTrigger(BaseTrigger):
             shared_informer(ClusterAccess(**self.access), self.workload["target"]) as shared,
         ):
             before = lease.before
-            task_log, reports = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written), Reports()
-            reports.progress = task_log.progress
+            task_log = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written)
             page = AsyncPageWriter(self.page, self._extra_fields())
             observer = TaskObserver(
                 task_log, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
             )
-            follower = RunFollower(
-                shared.informer.namespaced,
-                self.workload,
-                observer,
-                informer=shared.informer,
-                sources=sources,
-                timeouts=Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
+            options = FollowOptions(
+                sources,
+                Timeouts(self.admission_timeout, self.startup_timeout, quiet=self.quiet_after),
                 writes_verdict=False,
-                reports=reports,
-                positions=before.get("printed"),
-                connections=shared.connections,
+                progress=task_log.progress,
+                positions=before.get("printed") or {},
                 poll=self.poll_interval,
             )
+            follower = RunFollower(shared.informer.namespaced, self.workload, observer, options, shared.informer)
             renewal = asyncio.create_task(lease.renew(lambda: observer.position))
             try:
                 await page.open()

@@ -11,8 +11,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import anyio
 
@@ -21,13 +21,13 @@ from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.deleted_namespace import with_deleted_namespace
-from stepset.backends.kubernetes.logs.connections import LogConnections
+from stepset.backends.kubernetes.listening import Notifier, Observer
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, removal_notes, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.run_status import Phase, RunStatus
+from stepset.run_status import Phase, Progress, RunStatus
 from stepset.targets.metadata import RANKS
 from stepset.unstructured import part, text
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
@@ -51,17 +51,30 @@ _PAUSE_FACTOR = 5
 Stop = Callable[[NamespacedClient, Manifest], Awaitable[None]]
 
 
-class Observer(Protocol):
-    """Receives a run's output and states, one call at a time. Log readers wait until each call has returned."""
+@dataclass(frozen=True)
+class FollowOptions:
+    """How a follower follows a run.
 
-    async def on_output(self, output: PodOutput) -> None:
-        """Receives log lines of a pod."""
+    Args:
+        sources: the sources whose log lines are needed, such as `rank 0`. Until a rank hangs, only logs that may
+            contain lines of these sources are read. None means all sources. If the set is empty, no log is read.
+        timeouts: the time limits after which the follower gives up a run that does not start; default: no limits.
+        read_only: whether the follower releases no pods of lost nodes and writes no verdict.
+        writes_verdict: whether a follower that is not `read_only` writes the verdict.
+        notes: the notes that every status of the run contains.
+        progress: the progress that another process has read.
+        positions: a mapping from a pod's uid to the position up to which another process has consumed the pod's log.
+        poll: the number of seconds after which the state is computed again if no object has changed.
+    """
 
-    async def on_status(self, status: RunStatus) -> None:
-        """Receives the run's state after each change, and the final state after the last line."""
-
-    async def on_tick(self) -> None:
-        """Is called after each computation of the state, even if the state has not changed."""
+    sources: frozenset[str] | None = None
+    timeouts: Timeouts = READ_ONLY
+    read_only: bool = False
+    writes_verdict: bool = True
+    notes: tuple[str, ...] = ()
+    progress: Progress | None = None
+    positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    poll: float = POLL
 
 
 class RunFollower:
@@ -70,16 +83,6 @@ class RunFollower:
     Args:
         workload: the run's workload. Only the fields apiVersion, kind and metadata are needed.
         informer: an informer that several runs share; default: a new informer for this run.
-        sources: the sources whose log lines are needed, such as `rank 0`. Until a rank hangs, only logs that may
-            contain lines of these sources are read. None means all sources. If the set is empty, no log is read.
-        timeouts: the time limits after which the follower gives up a run that does not start; default: no limits.
-        releases_pods: whether the follower releases the pods of lost nodes.
-        writes_verdict: whether the follower writes the verdict; default: the value of `releases_pods`.
-        notes: the notes that every status of the run contains.
-        reports: the progress and events that the pods have reported so far.
-        positions: a mapping from a pod's uid to the position up to which another process has consumed the pod's log.
-        connections: limits the number of logs that are read at the same time.
-        poll: the number of seconds after which the state is computed again if no object has changed.
 
     Attributes:
         status: the last computed state of the run.
@@ -90,38 +93,31 @@ class RunFollower:
         namespaced: NamespacedClient,
         workload: Manifest,
         observer: Observer,
-        *,
+        options: FollowOptions = FollowOptions(),
         informer: Informer | None = None,
-        sources: frozenset[str] | None = None,
-        timeouts: Timeouts | None = None,
-        releases_pods: bool = True,
-        writes_verdict: bool | None = None,
-        notes: tuple[str, ...] = (),
-        reports: Reports | None = None,
-        positions: Mapping[str, Mapping[str, Any]] | None = None,
-        connections: LogConnections | None = None,
-        poll: float = POLL,
     ) -> None:
         self._namespaced = namespaced.of_kind(resource_of(workload))
-        self._workload, self._observer = workload, observer
-        self._informer, self._sources, self._poll = informer, sources, poll
-        self._releases_pods = releases_pods
-        self._writes_verdict = releases_pods if writes_verdict is None else writes_verdict
-        self._notes, self._reports = notes, reports or Reports()
-        self._positions, self._connections = positions, connections
-        self._policy, self._retries = FollowPolicy(timeouts or READ_ONLY, sources), Retries()
-        self._outage = OutageNote(namespaced.client.server)
-        self._run: FollowedRun | None = None
-        self._logs: RunLogs | None = None
-        self._reconnections = 0
-        self._stop_requests = self._stops_sent = 0
-        self._unreachable_at = float("-inf")
-        self._stop: Stop = delete
-        self._left = False
-        self._wake: Callable[[], None] = lambda: None
-        self._observer_lock = asyncio.Lock()
+        self._workload, self._options, self._informer = workload, options, informer
         name = str(workload["metadata"]["name"])
-        self.status = self._shown = RunStatus(name, name, "kubernetes", notes=notes)
+        self.status = RunStatus(name, name, "kubernetes", notes=options.notes)
+        self._notifier, self._reports = Notifier(observer, self.status), Reports()
+        self._reports.progress = options.progress
+        self._logs = RunLogs(
+            self._namespaced,
+            self._consume,
+            sources=options.sources,
+            ranks=read_ranks(text(part(workload, "metadata", "annotations"), RANKS)),
+            positions=options.positions,
+            connections=None if informer is None else informer.connections,
+        )
+        self._policy, self._retries = FollowPolicy(options.timeouts, options.sources), Retries()
+        self._outage = OutageNote(namespaced.client.server)
+        self._release_problems: tuple[str, ...] = ()
+        self._run: FollowedRun | None = None
+        self._stops: list[Stop] = []  # the requests to stop the run
+        self._stops_sent = 0
+        self._unreachable_at = float("-inf")
+        self._left = False
 
     @property
     def gave_up(self) -> bool:
@@ -131,26 +127,29 @@ class RunFollower:
     @property
     def problems(self) -> tuple[str, ...]:
         """The reasons why some logs could not be read completely, one line for each."""
-        return () if self._logs is None else self._logs.problems
+        return self._logs.problems
 
     @property
     def positions(self) -> dict[str, dict[str, Any]]:
         """A mapping from a pod's uid to a position, as plain data. The pod's log was consumed up to this position."""
-        return {} if self._logs is None else self._logs.positions
+        return self._logs.positions
 
     def cancel(self, stop: Stop = delete) -> None:
         """Asks the follower to stop the run. `stop` is the function `delete` or `suspend` of the module `stop`.
 
         A second call kills the run's pods. This method may be called from any thread.
         """
-        self._stop = stop
-        self._stop_requests += 1
+        self._stops.append(stop)
         self._wake()
 
     def leave(self) -> None:
         """Makes `follow` return. The run continues. This method may be called from any thread."""
         self._left = True
         self._wake()
+
+    def _wake(self) -> None:
+        if (run := self._run) is not None:
+            run.wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
         """Follows the run and returns its status.
@@ -177,48 +176,37 @@ class RunFollower:
 
         If the server does not answer, this method raises no error. The next call sends the requests again.
         """
-        while self._stops_sent < self._stop_requests:
+        while self._stops_sent < len(self._stops):
             try:
                 if self._stops_sent == 0 or self._run is None:
-                    await self._stop(self._namespaced, self._workload)
+                    await self._stops[-1](self._namespaced, self._workload)
                     if self._run is not None:
-                        self._run.objects.deleted_by_follower = self._stop is delete
+                        self._run.objects.deleted_by_follower = self._stops[-1] is delete
                 else:
                     await kill_pods(self._namespaced, self._run.objects)
             except StepsetError as error:
-                if self._run is None or self._stop_requests > 1 or not self._may_be_temporary(error):
+                if self._run is None or len(self._stops) > 1 or not self._may_be_temporary(error):
                     raise
                 return
             self._stops_sent += 1
 
     @asynccontextmanager
     async def _following(self) -> AsyncIterator[FollowedRun]:
-        loop = asyncio.get_running_loop()
         shared: AbstractAsyncContextManager[Informer]
         shared = Informer(self._namespaced) if self._informer is None else nullcontext(self._informer)
         async with shared as informer, informer.follow(self._workload) as run:
             self._run = run
-            self._wake = lambda: _call_soon(loop, run.changed.set)
-            logs = self._logs = RunLogs(
-                self._namespaced,
-                self._consume,
-                sources=self._sources,
-                ranks=read_ranks(text(part(self._workload, "metadata", "annotations"), RANKS)),
-                positions=self._positions,
-                connections=self._connections,
-            )
             try:
                 yield run
             finally:
-                self._wake = lambda: None
                 with anyio.CancelScope(shield=True):
-                    await logs.close()
+                    await self._logs.close()
                 self._run = None
 
     @property
     def _suspended(self) -> bool:
         """Whether `cancel` has suspended the run and all pods of the run have terminated."""
-        if not self._stops_sent or self._stop is not suspend or self._run is None:
+        if not self._stops_sent or self._stops[-1] is not suspend or self._run is None:
             return False
         return self.status.phase is Phase.SUSPENDED and all_ended(self._run.objects)
 
@@ -228,24 +216,23 @@ class RunFollower:
             updated = True
             await self._next_change(run, until)
             await self.send_stop_requests()
-            if (error := run.error or (self._logs.error if self._logs is not None else None)) is not None:
+            if (error := run.error or self._logs.error) is not None:
                 raise error
             began = _now()
             await self._update(run)
-            async with self._observer_lock:
-                await self._observer.on_tick()
+            await self._notifier.tick()
             # The state of a large run changes often and takes long to compute, so pause after each computation.
-            await asyncio.sleep(min(self._poll, _PAUSE_FACTOR * (_now() - began)))
+            await asyncio.sleep(min(self._options.poll, _PAUSE_FACTOR * (_now() - began)))
 
     async def _next_change(self, run: FollowedRun, until: float | None) -> None:
         """Waits until the run changes or `poll` seconds have passed, then passes changed pods to the log readers."""
-        with anyio.move_on_after(self._poll if until is None else max(0.0, min(self._poll, until - _now()))):
+        poll = self._options.poll
+        with anyio.move_on_after(poll if until is None else max(0.0, min(poll, until - _now()))):
             await run.changed.wait()
         run.changed.clear()
-        assert self._logs is not None
         self._logs.see(run.take_pods())
-        if run.reconnections != self._reconnections:
-            self._reconnections = run.reconnections
+        if run.reconnected:
+            run.reconnected = False
             self._logs.reconnect()
         self._reports.prune(run.objects)
 
@@ -255,8 +242,7 @@ class RunFollower:
         # If there is no position, another process has already consumed these lines and their progress reports.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
-        async with self._observer_lock:
-            await self._observer.on_output(output)
+        await self._notifier.output(output)
         if self._run is not None and (output.batch.progress or output.batch.events):
             self._run.changed.set()
 
@@ -270,7 +256,7 @@ class RunFollower:
         silent = run.silent_for()
         outage = self._outage.notes(silent, _now())
         if not run.complete:
-            await self._set_status(self.status.with_(notes=(*self._notes, *outage)))
+            await self._set_status(self.status.with_(notes=(*self._options.notes, *outage)))
             return
         try:
             current = self._current_status(run)
@@ -280,9 +266,9 @@ class RunFollower:
             return
         self._retries.succeeded()
         await self._show_progress()
-        if self._releases_pods and not status.phase.final:
+        if not (self._options.read_only or status.phase.final):
             await self._release(run, silent)
-        status = status.with_(notes=(*self._notes, *run.access_notes, *status.notes, *outage))
+        status = self._with_notes(run, status, outage)
         if status.phase.final:
             self.status = status  # _finish notifies the observer, after the last lines
         else:
@@ -291,7 +277,7 @@ class RunFollower:
     async def _show_progress(self) -> None:
         """Notifies the observer of each new progress report except the last, which the next status contains."""
         for progress in self._reports.take_recent()[:-1]:
-            await self._notify(self._shown.with_(progress=progress))
+            await self._notifier.status(self._notifier.shown.with_(progress=progress))
 
     async def _retry(self, error: Exception) -> None:
         """Reports that the state could not be computed, and pauses before the next try.
@@ -309,13 +295,12 @@ class RunFollower:
 
     async def _set_status(self, status: RunStatus) -> None:
         self.status = status
-        if status != self._shown:
-            await self._notify(status)
+        if status != self._notifier.shown:
+            await self._notifier.status(status)
 
-    async def _notify(self, status: RunStatus) -> None:
-        self._shown = status
-        async with self._observer_lock:
-            await self._observer.on_status(status)
+    def _with_notes(self, run: FollowedRun, status: RunStatus, more: tuple[str, ...]) -> RunStatus:
+        before = (*self._options.notes, *self._release_problems, *run.access_notes)
+        return status.with_(notes=(*before, *status.notes, *more))
 
     def _may_be_temporary(self, error: StepsetError) -> bool:
         """Returns whether an error may be temporary.
@@ -336,7 +321,7 @@ class RunFollower:
             except StepsetError as error:
                 if self._may_be_temporary(error):
                     return
-                self._notes = (*self._notes, f"the pods of lost nodes are not released: {error}")
+                self._release_problems = (*self._release_problems, f"the pods of lost nodes are not released: {error}")
             self._policy.released(pod)
 
     async def _finish(self, run: FollowedRun) -> None:
@@ -352,22 +337,21 @@ class RunFollower:
             with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
                 status = self._current_status(run)
         if status.phase.final:
-            if not self._stop_requests:
-                status = await with_deleted_namespace(self._namespaced, status, read_only=not self._releases_pods)
+            if not self._stops:
+                status = await with_deleted_namespace(self._namespaced, status, read_only=self._options.read_only)
             removed = removal_notes(self._workload) if self.gave_up else ()
-            notes = (*self._notes, *run.access_notes, *status.notes, *self.problems, *removed)
-            self.status = status.with_(notes=tuple(dict.fromkeys(notes)))
-        await self._notify(self.status)
-        if self._writes_verdict:
+            status = self._with_notes(run, status, (*self.problems, *removed))
+            self.status = status.with_(notes=tuple(dict.fromkeys(status.notes)))
+        await self._notifier.status(self.status)
+        if self._options.writes_verdict and not self._options.read_only:
             await self._conclude(self.status)
 
     async def _all_read(self) -> None:
-        assert self._logs is not None
         await self._logs.finish(LOG_TIMEOUT)
 
     async def _conclude(self, final: RunStatus) -> None:
         """Writes the verdict. If the follower gave up the run, suspends the run. Retries while the server is down."""
-        until, requests = _now() + WRITE_TIMEOUT, self._stop_requests
+        until, requests = _now() + WRITE_TIMEOUT, len(self._stops)
         while True:
             try:
                 try:
@@ -378,18 +362,13 @@ class RunFollower:
                 await self._set_status(final)
                 return
             except StepsetError as error:
-                ends = _past(until) or self._left or self._stop_requests > requests
+                ends = _past(until) or self._left or len(self._stops) > requests
                 again = self._may_be_temporary(error) and not ends
                 problem = "cannot be written yet" if again else "could not be written"
                 await self._set_status(final.with_(notes=(*final.notes, f"the run's verdict {problem}: {error}")))
                 if not again:
                     return
             await asyncio.sleep(WRITE_RETRY_INTERVAL)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(callback)
 
 
 def _now() -> float:

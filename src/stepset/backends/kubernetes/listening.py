@@ -1,4 +1,4 @@
-"""Two implementations of `Observer`, which receives the output and states of a followed run.
+"""`Observer`, which receives the output and states of a followed run, and two implementations.
 
 `ListenerObserver` calls a RunListener. `OutputStream` passes the output to a function.
 """
@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVarTuple
+from typing import Protocol, TypeVarTuple
 
 import anyio
 
@@ -20,6 +20,44 @@ from stepset.watch.lines import OpenLine
 from stepset.watch.run_lines import RunLines
 
 Args = TypeVarTuple("Args")
+
+
+class Observer(Protocol):
+    """Receives a run's output and states, one call at a time. Log readers wait until each call has returned."""
+
+    async def on_output(self, output: PodOutput) -> None:
+        """Receives log lines of a pod."""
+
+    async def on_status(self, status: RunStatus) -> None:
+        """Receives the run's state after each change, and the final state after the last line."""
+
+    async def on_tick(self) -> None:
+        """Is called after each computation of the state, even if the state has not changed."""
+
+
+class Notifier:
+    """Calls an observer, one call at a time.
+
+    Attributes:
+        shown: the status that the observer has received last.
+    """
+
+    def __init__(self, observer: Observer, shown: RunStatus) -> None:
+        self._observer, self._lock = observer, asyncio.Lock()
+        self.shown = shown
+
+    async def output(self, output: PodOutput) -> None:
+        async with self._lock:
+            await self._observer.on_output(output)
+
+    async def status(self, status: RunStatus) -> None:
+        self.shown = status
+        async with self._lock:
+            await self._observer.on_status(status)
+
+    async def tick(self) -> None:
+        async with self._lock:
+            await self._observer.on_tick()
 
 
 class ListenerObserver:

@@ -23,8 +23,8 @@ from stepset.backends.kubernetes.find import (
     read_objects,
     read_run,
 )
-from stepset.backends.kubernetes.follow import Observer, RunFollower, Stop
-from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
+from stepset.backends.kubernetes.follow import FollowOptions, RunFollower, Stop
+from stepset.backends.kubernetes.listening import ListenerObserver, Observer, OutputStream
 from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.logs.selection import existing_rows, new_rows
@@ -142,15 +142,11 @@ class ClusterRuns:
         self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, read_only: bool = False
     ) -> RunFollower:
         """Returns a follower of a run. `following` describes the arguments."""
-        return RunFollower(
-            self.namespaced,
-            workload,
-            observer,
-            sources=frozenset() if read_only else self._sources,
-            timeouts=None if read_only else self._timeouts,
-            releases_pods=not read_only,
-            notes=notes,
-        )
+        if read_only:
+            options = FollowOptions(frozenset(), read_only=True, notes=notes)
+        else:
+            options = FollowOptions(self._sources, self._timeouts, notes=notes)
+        return RunFollower(self.namespaced, workload, observer, options)
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
         """Returns the workload of a run. Returns None if no run has this name, or if the run does not have `uid`."""
@@ -220,10 +216,8 @@ class ClusterRuns:
         """
 
         async def follow(send: Callable[[PodOutput], Awaitable[None]]) -> None:
-            stream = OutputStream(send)
-            follower = RunFollower(
-                self.namespaced, workload, stream, sources=sources, releases_pods=False, positions=positions
-            )
+            options = FollowOptions(sources, read_only=True, positions=positions or {})
+            follower = RunFollower(self.namespaced, workload, OutputStream(send), options)
             status = await follower.follow()
             if was_deleted(status):
                 raise InfrastructureError(end_sentence(status))

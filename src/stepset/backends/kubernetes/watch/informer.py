@@ -20,6 +20,7 @@ from stepset.backends.kubernetes.api.permissions import access_note
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError
 from stepset.backends.kubernetes.api.resources import QUEUE_WORKLOADS, Manifest, resource_of
+from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
@@ -54,10 +55,11 @@ class FollowedRun:
     Attributes:
         collections: the keys of the run's collections. The first collection contains the workload, the second the pods.
         changed: an event that is set when the run, or the state of one of the run's watches, has changed.
+        loop: the event loop in which the run is followed.
         pods: a mapping from the uid of a pod of the run to the last change of the pod. Contains the pods that have
             changed since the last call of `take_pods`.
         taken: the uids of the existing pods that `take_pods` has returned.
-        reconnections: the number of times that the informer has reconnected because the server was silent.
+        reconnected: whether the informer has reconnected because the server was silent. The follower sets it to False.
         confirming: the task that reads the workload because a list did not contain the workload. None if no such task
             is running.
         unconfirmed: the reason why the task `confirming` could not read the workload.
@@ -68,9 +70,10 @@ class FollowedRun:
     collections: Sequence[Key]
     objects: RunObjects
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     pods: dict[str, Change] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
-    reconnections: int = 0
+    reconnected: bool = False
     confirming: asyncio.Task[None] | None = None
     unconfirmed: StepsetError | None = None
 
@@ -110,6 +113,11 @@ class FollowedRun:
         times = [each for each in since if each is not None]
         return asyncio.get_running_loop().time() - min(times) if times else 0.0
 
+    def wake(self) -> None:
+        """Sets `changed`. This method may be called from any thread."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.changed.set)
+
     def take_pods(self) -> list[LogPod]:
         """Returns the pods of the run that have changed since the last call.
 
@@ -138,10 +146,11 @@ class Informer:
 
     Attributes:
         router: the runs that exist or are followed.
+        connections: limits the number of logs of these runs that are read at the same time.
     """
 
     def __init__(self, namespaced: NamespacedClient, collections: Collections = of_run) -> None:
-        self.namespaced, self._collections = namespaced, collections
+        self.namespaced, self._collections, self.connections = namespaced, collections, LogConnections()
         self.reflectors: dict[Key, Reflector] = {}
         self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
         self.router = Router(self._see_pod)
@@ -316,7 +325,7 @@ class Informer:
             reflector.reconnect()
         for those in self._followed.values():
             for followed in those:
-                followed.reconnections += 1
+                followed.reconnected = True
                 followed.changed.set()
 
 
