@@ -8,12 +8,12 @@ from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.trouble import NO_FIX, OVERDUE, LostPod, lost_pods, trouble_of
+from stepset.watch.cluster.phase import TERMINATING, have_time
+from stepset.watch.cluster.trouble import NO_FIX, LostPod, lost_pods, trouble_of
 from stepset.watch.deadline import deadline_advice
 from stepset.watch.hangs.stalled import KnownHang, with_known_hang
 from stepset.watch.silence import printed_earlier, silence, unfinished
 
-TERMINATING = "the run is being deleted; its pods have time to end"
 QUIET = "if the run hangs, `py-spy dump` in its pods shows where; set a deadline to end such runs"
 
 UNREACHABLE_AFTER = 10.0
@@ -21,9 +21,6 @@ UNREACHABLE_AFTER = 10.0
 
 ANSWERED_FOR = 15.0
 """The number of seconds for which the server must have answered before the note is removed."""
-
-PODS_DELETED_WITHIN = 15.0
-"""The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
 
 
 class OutageNote:
@@ -179,9 +176,7 @@ class FollowPolicy:
         if not absence:
             return workload.deletion_requested is not None
         self._deleted_since = self._deleted_since or now
-        # Background deletion deletes the workload first, and its pods a moment later. Orphaned pods are not deleted.
-        left = [pod for pod in objects.pods if not pod.over]
-        return any(now < (pod.due + OVERDUE if pod.due else self._deleted_since + PODS_DELETED_WITHIN) for pod in left)
+        return have_time(objects.pods, self._deleted_since, now)
 
     def _quiet(self, status: RunStatus, clock: float) -> RunStatus:
         """Adds a note to the status of a running run that has printed nothing for too long."""

@@ -1,0 +1,216 @@
+"""Decides the phase of a run, and how the run has finished. The first rule of `RULES` that applies decides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepset.run_status import Failure, Phase, RunStatus
+from stepset.watch.cluster.failed import cancelled, failure_of, lost
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.terminations import RankPlacement, observations, rank_placement
+from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
+from stepset.watch.cluster.workload import Workload
+from stepset.watch.diagnose import Observation
+
+TERMINATING = "the run is being deleted; its pods have time to end"
+
+PODS_DELETED_WITHIN = 15.0
+"""The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The input of the rules. `now` is in seconds since the epoch."""
+
+    objects: RunObjects
+    workload: Workload
+    pods: Sequence[Pod]
+    reports: Reports
+    now: float
+
+    @cached_property
+    def placement(self) -> RankPlacement:
+        """The pods on which the ranks run."""
+        return rank_placement(self.workload, self.pods, self.reports)
+
+    @cached_property
+    def seen(self) -> Sequence[Observation]:
+        """The failures, exits and deletions of the pods."""
+        return observations(self.pods, self.objects, self.reports, self.placement)
+
+    @cached_property
+    def trouble(self) -> Trouble | None:
+        """The worst problem that keeps the run from making progress."""
+        return trouble_of(self.objects, self.workload, self.pods, self.now)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the deletion of the run was requested or observed."""
+        return self.objects.absence == "deleted" or self.workload.deletion_requested is not None
+
+    @property
+    def world(self) -> list[Pod]:
+        """The pods of the group that must succeed."""
+        return [pod for pod in self.pods if pod.group == self.workload.success]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The result of a rule.
+
+    Args:
+        at: when the run has finished, in seconds since the epoch. None if it has not finished, or if this is unknown.
+        failure: why the run has finished without success.
+        verdict: the stored final status that the decision confirms.
+    """
+
+    phase: Phase
+    reason: str = ""
+    at: float | None = None
+    failure: Failure | None = None
+    verdict: RunStatus | None = None
+
+
+def _stored(state: State) -> Decision | None:
+    """The result is stored, and the controller confirms it."""
+    verdict = state.workload.verdict
+    return None if verdict is None else Decision(verdict.phase, verdict=verdict)
+
+
+def _reported(state: State) -> Decision | None:
+    """The controller reports the end."""
+    workload = state.workload
+    if not workload.ended:
+        return None
+    return _succeeded(state, workload.at) if workload.ended == "Succeeded" else _failed(state, workload.at)
+
+
+def _pods_ended(state: State) -> Decision | None:
+    """The pods of a StatefulSet have ended. The StatefulSet itself never completes (docs/targets.md)."""
+    workload = state.workload
+    if workload.suspended or not workload.pods_decide:
+        return None
+    # A pod that is being deleted will be replaced. Therefore it has no verdict.
+    ends = [pod.end for pod in state.pods if pod.end is not None and pod.deletion_requested is None and not pod.deleted]
+    failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
+    if len(ends) > workload.counted:
+        return None  # the controller does not count all of these pods
+    if failed:
+        return _failed(state, min(failed))
+    return _succeeded(state, max(end.at or 0.0 for end in ends)) if len(ends) >= workload.needed else None
+
+
+def _pods_succeeded(state: State) -> Decision | None:
+    """All pods have succeeded.
+
+    The controller reports the success some seconds after the last pod has succeeded. The rule applies only if the
+    status of the Jobs already includes all successful pods. The pods alone prove nothing, because other users can
+    create pods. If a pod failed or was replaced, only the controller can decide.
+    """
+    workload, pods = state.workload, state.pods
+    ours = bool(workload.job)  # the Job of another tool may add pods later
+    if not ours or workload.suspended or workload.pods_decide or workload.restarting:
+        return None
+    if workload.deletion_requested is not None:
+        return None
+    if any(not pod.done or pod.deleted or pod.deletion_requested is not None for pod in pods):
+        return None
+    if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
+        return None
+    recorded = sum(job.succeeded for job in (state.objects.jobs if workload.replicas else [workload]))
+    ends = _ends(pods)
+    return _succeeded(state, max(ends)) if ends and recorded >= sum(workload.groups.values()) else None
+
+
+def _deleted(state: State) -> Decision | None:
+    """The run was deleted, and no pod has time left to save its state."""
+    pods, requested = state.pods, state.workload.deletion_requested
+    if not state.deleted:
+        return None
+    if not state.objects.absence and requested is not None and have_time(pods, requested + OVERDUE, state.now):
+        return None
+    # The deletion time of the workload may be unknown. Then the earliest deletion time of its pods is used.
+    first = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=state.now)
+    failure = cancelled(state.objects, state.workload)
+    return Decision(Phase.FAILED, at=max([requested or first, *_ends(pods)]), failure=failure)
+
+
+def _missing(state: State) -> Decision | None:
+    """The workload no longer exists, and no watch has reported its deletion."""
+    if state.objects.absence != "missing":
+        return None
+    times = (at for pod in state.pods for at in (pod.deletion_requested, pod.end.at if pod.end else None, pod.started))
+    at = max((at for at in times if at is not None), default=state.now)
+    return Decision(Phase.LOST, at=at, failure=lost(state.objects, state.workload))
+
+
+def _suspended(state: State) -> Decision | None:
+    """A queue or a user has suspended the run."""
+    if not state.workload.suspended:
+        return None
+    queued = state.workload.queue or state.objects.kueue_workloads
+    return Decision(Phase.PENDING, QUEUED) if queued else Decision(Phase.SUSPENDED)
+
+
+def _running(state: State) -> Decision | None:
+    """Enough pods have started.
+
+    Deleted pods are counted as started, because it is not decided yet whether the run finishes or restarts.
+    """
+    if sum(pod.running or pod.started is not None for pod in state.world) < state.workload.needed:
+        return None
+    lost_node = state.trouble is not None and state.trouble.reason == NODE_LOST
+    return Decision(Phase.RUNNING, NODE_LOST if lost_node else "")
+
+
+def _waiting(state: State) -> Decision:
+    """The run waits for its pods, for the first time or again."""
+    history, success = state.objects.history, state.workload.success
+    again = state.workload.restarting or state.objects.attempt > 0 or history.replacements(success) > 0
+    again = again or any(pod.restarts for pod in state.world)
+    queued = QUEUED if state.workload.enqueued and not state.pods else STARTING
+    reason = state.trouble.reason if state.trouble is not None else queued
+    return Decision(Phase.RESTARTING if again else Phase.PENDING, reason)
+
+
+RULES = (_stored, _reported, _pods_ended, _pods_succeeded, _deleted, _missing, _suspended, _running, _waiting)
+
+
+def decide(state: State) -> Decision:
+    """Returns the result of the first rule that applies. The last rule always applies."""
+    return next(found for rule in RULES if (found := rule(state)) is not None)
+
+
+def have_time(pods: Sequence[Pod], deleted: float, now: float) -> bool:
+    """Returns whether pods of a run that was deleted are within their grace period. These pods may save their state.
+
+    `deleted` is the time of the deletion. The pods are deleted a moment later.
+    """
+    dues = [pod.due + OVERDUE if pod.due is not None else deleted + PODS_DELETED_WITHIN for pod in pods if not pod.over]
+    return any(now < due for due in dues)
+
+
+def _succeeded(state: State, at: float | None) -> Decision:
+    return Decision(Phase.SUCCEEDED, at=at, verdict=_unconfirmed(state.workload, Phase.SUCCEEDED))
+
+
+def _failed(state: State, at: float | None) -> Decision:
+    failure = failure_of(state.objects, state.workload, state.reports, state.seen, at)
+    return Decision(Phase.FAILED, at=at, failure=failure, verdict=_unconfirmed(state.workload, Phase.FAILED))
+
+
+def _unconfirmed(workload: Workload, phase: Phase) -> RunStatus | None:
+    """Returns the stored verdict if it has this phase, although the workload does not confirm the verdict yet.
+
+    All processes that read the run return the stored verdict, so that they report the same result.
+    """
+    stored = workload.unconfirmed
+    return stored if stored is not None and stored.phase is phase else None
+
+
+def _ends(pods: Sequence[Pod]) -> list[float]:
+    return [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]
