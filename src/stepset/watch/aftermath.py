@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stepset.run_status import FailureKind, LogLine
+from stepset.run_status import LogLine
+from stepset.watch.agent_events import observation_of
 from stepset.watch.diagnose import Observation, error_of, has_lost_peer
 
 HOLD = 10.0
@@ -159,7 +160,7 @@ class Aftermath:
         if name == "exited":
             return self._exited(source, event)
         if name == "failed" and source in self._attempt.ranks:
-            return self._failed(_observation(source, event))
+            return self._failed(observation_of(event, source))
         return []
 
     def due(self, now: float) -> list[LogLine]:
@@ -189,7 +190,7 @@ class Aftermath:
         # The event `failed` follows later, and other ranks can fail in the meantime. Therefore the failure is recorded
         # now, if the held lines contain an error.
         held = tuple(line.text for _, line in self._held if line.source == source)
-        end = replace(_observation(source, event), tail=held)
+        end = replace(observation_of(event, source), tail=held)
         return self._failed(end) if end.signal is None and error_of(end) else []
 
     def _failed(self, end: Observation) -> list[LogLine]:
@@ -225,16 +226,3 @@ class Aftermath:
     def _marked(self, line: LogLine, ended: bool) -> LogLine:
         """Returns the line. If its rank has exited and ranks were expected to exit, the returned line is marked."""
         return line._replace(aftermath=True) if ended and self._ending else line
-
-
-def _observation(source: str, event: Mapping[str, Any]) -> Observation:
-    kind = event.get("kind")
-    return Observation(
-        source,
-        event.get("at", 0.0),
-        exit_code=event.get("exit_code"),
-        signal=event.get("signal"),
-        error=event.get("error", ""),
-        searched="error" in event,
-        kind=FailureKind(kind) if kind in set(FailureKind) else None,
-    )

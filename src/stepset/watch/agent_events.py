@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from stepset.unstructured import LATEST
+from stepset.run_status import FailureKind
+from stepset.unstructured import LATEST, integer, moment
 from stepset.watch.bounded_json import finite
+from stepset.watch.diagnose import Observation
 
 _NUMBERS = {"exit_code": range(256), "signal": range(256), "pid": range(1, 2**31), "alone": range(2)}
 _TEXTS = ("error", "kind", "source", "digest", "text")
@@ -18,6 +20,7 @@ _TEXT = 4096
 """The maximum number of characters of a string in an event. Each of the `missing` peers is such a string."""
 _MOST_RANKS = 2**31
 """The limit for ranks if the number of ranks is unknown."""
+_KINDS = {kind.value: kind for kind in FailureKind}
 _PEERS = 1000
 """The maximum number of `missing` peers that are kept."""
 
@@ -52,6 +55,28 @@ def checkpoint_of(event: Mapping[str, Any]) -> tuple[str, float] | None:
     """
     name, at = event.get("text", ""), event.get("at", -1.0)
     return (name, at) if event["event"] == "resuming" and name and 0 <= at < LATEST else None
+
+
+def observation_of(event: Mapping[str, Any], source: str, at: float = 0.0, **known: Any) -> Observation:
+    """Returns an observation for an event about an exit or a failure.
+
+    Args:
+        event: an event that `read_events` yielded, or the unchecked verdict in a termination message.
+        source: the process that the event is about.
+        at: the time of the observation if the event contains no time.
+        known: further fields of the observation.
+    """
+    kind = event.get("kind")
+    return Observation(
+        source,
+        moment(event, "at") or at,
+        exit_code=integer(event, "exit_code"),
+        signal=integer(event, "signal"),
+        error=str(event.get("error") or ""),
+        searched="error" in event,
+        kind=_KINDS.get(kind) if isinstance(kind, str) else None,
+        **known,
+    )
 
 
 def _checked(name: str, value: Any, ranks: int) -> Any:

@@ -20,7 +20,7 @@ from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.processes import oom_kills
 from stepset.plan.model import LAUNCHER, LaunchPlan, PodGroup
 from stepset.run_status import FailureKind
-from stepset.watch.agent_events import read_events
+from stepset.watch.agent_events import observation_of, read_events
 from stepset.watch.deadline import exceeded_deadline
 from stepset.watch.diagnose import Observation, may_be_aftermath
 from stepset.watch.lines import Batch
@@ -251,24 +251,12 @@ class Gang:
         spec = pod.spec
         rank = event.get("rank")
         source = spec.source if rank is None else f"rank {rank}"
-        at = event.get("at", time.time())
-        kind = event.get("kind")
-        number = event.get("signal")
-        exit_code = event.get("exit_code")
-        stopped = self._stopped_at is not None and at >= self._stopped_at
-        succeeded = event["event"] == "exited" and exit_code == 0 and not stopped
-        killed = number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL
-        return Observation(
-            source=source,
-            at=at,
-            rank=rank,
-            pod=spec.name,
-            node=spec.node,
-            exit_code=exit_code,
-            signal=number,
-            error=event.get("error", ""),
-            searched="error" in event,
-            kind=FailureKind(kind) if kind in set(FailureKind) else None,
+        seen = observation_of(event, source, time.time(), rank=rank, pod=spec.name, node=spec.node)
+        stopped = self._stopped_at is not None and seen.at >= self._stopped_at
+        succeeded = event["event"] == "exited" and seen.exit_code == 0 and not stopped
+        killed = seen.signal == signal.SIGKILL or seen.exit_code == 128 + signal.SIGKILL
+        return replace(
+            seen,
             tail=() if succeeded else self._journal.tail(source),
             stopped=stopped,
             succeeded=succeeded,

@@ -15,6 +15,7 @@ from typing import Any
 from stepset.plan.model import NODE
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.unstructured import integer, moment
+from stepset.watch.agent_events import observation_of
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
 from stepset.watch.cluster.reports import PodReport, Reports
@@ -53,7 +54,6 @@ _DISRUPTIONS = {
     "DeletionByTaintManager": "was removed from its node",
     "DeletionByPodGC": LOST_WITH_NODE,
 }
-_KINDS = {kind.value: kind for kind in FailureKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,21 +292,11 @@ def _with_error(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Observation:
     """Returns an observation for an agent's event about a failure or an exit."""
-    rank, kind = integer(event, "rank"), event.get("kind")
+    rank = integer(event, "rank")
     # The pod of the launcher also reports ranks that run in other pods.
     rank_pod = pod if rank is None else placement.by_rank.get(rank, pod)
-    return Observation(
-        source=pod.source if rank is None else f"rank {rank}",
-        at=moment(event, "at") or _end_time(pod),
-        rank=rank,
-        pod=rank_pod.name,
-        node=rank_pod.node,
-        exit_code=integer(event, "exit_code"),
-        signal=integer(event, "signal"),
-        error=str(event.get("error") or ""),
-        searched="error" in event,
-        kind=_KINDS.get(kind) if isinstance(kind, str) else None,
-    )
+    source = pod.source if rank is None else f"rank {rank}"
+    return observation_of(event, source, _end_time(pod), rank=rank, pod=rank_pod.name, node=rank_pod.node)
 
 
 def _with_memory(seen: Observation, end: End) -> Observation:
