@@ -13,7 +13,7 @@ The parser processes whole chunks. Processing single lines is too slow if sixtee
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -88,6 +88,18 @@ class Batch:
         """
         yield from self.raw
         yield from (item.source for _, item in self.between if isinstance(item, OpenLine))
+
+    def last_lines(self, most: int) -> Mapping[str, Sequence[bytes]]:
+        """Returns at least the last `most` lines of each source. A part of a long line counts as a line."""
+        last: dict[str, list[bytes]] = {}
+        if self.progress or len(self.raw) == 1:
+            for head, text in self.lines[-most:] if len(self.raw) == 1 else self.lines:
+                last.setdefault(head.source, []).append(text)
+            return last
+        # A line consists of two pieces: its text and its line end.
+        for source, pieces in self.raw.items():
+            last[source] = [piece for piece in pieces[-2 * most :] if piece != b"\n"]
+        return last
 
 
 class Splitter:

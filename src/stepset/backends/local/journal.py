@@ -46,7 +46,6 @@ class Journal:
         self._recorder = Recorder(run)
         self._lines = RunLines()
         self._open_lines = OpenLinesFile(run)
-        self._result: Any = None
         self._unwritten = True
         self._next_write = self._next_open = self._next_check = 0.0
         self._progress: Progress | None = None  # in the status that the listener received last
@@ -64,7 +63,7 @@ class Journal:
     @property
     def result(self) -> Any:
         """The result that rank 0 reported in the last attempt."""
-        return self._result
+        return self._tracker.result
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,12 +71,11 @@ class Journal:
         return self._tracker.notes
 
     def tail(self, source: str) -> tuple[str, ...]:
-        return self._recorder.tail(source)
+        return self._tracker.tail(source)
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
         """Begins an attempt. `attempt` is the number of restarts of this run before this attempt."""
         self._recorder.begin_attempt()
-        self._result = None
         self._tracker.begin(specs, attempt)
         self.publish()
 
@@ -90,21 +88,17 @@ class Journal:
 
     def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
         """Records the output of a pod."""
-        self._recorder.see(batch.events)
+        batch.at = time.time()
         self._open_lines.see(spec.name, batch)
         self._recorder.write(batch)
         self._unwritten |= bool(batch.raw or batch.between)
         if self._listener is not None:
             self._deliver(self._lines.feed(spec.name, batch, time.monotonic()))
-        for progress in batch.progress:
-            self._tracker.progress(progress, time.time())
         for event in batch.events:
-            if event["event"] == "result":
-                self._result = event.get("result")
             if event["event"] == "started":
                 self._note_process(f"rank {event.get('rank')}", event.get("pid"))
             self._tracker.event(spec, event, stopped)
-        self._tracker.output(spec, batch, time.time())
+        self._tracker.output(spec, batch, batch.at)
 
     def known_hang(self, failure: Failure) -> Hang | None:
         """Returns the hang of the current attempt that was known before its failure, or None."""
@@ -212,7 +206,7 @@ class Journal:
         If the source has printed no complete line, returns what its incomplete line shows, such as a progress bar. If
         the job has Secrets, the incomplete line is not returned, because the agents redact only complete lines.
         """
-        text, at = self._recorder.last_line(source)
+        text, at = self._tracker.last_line(source)
         if not text and not self._tracker.has_secrets:
             text = self._open_lines.state(source)
         return text, at

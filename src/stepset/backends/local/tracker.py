@@ -13,12 +13,11 @@ from stepset.hang import Hang
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
-from stepset.run_status import Failure, Phase, Progress, RankStatus, RunStatus
-from stepset.watch.agent_events import checkpoint_of, read_events
-from stepset.watch.hangs.joins import JoinTimes, with_slow
-from stepset.watch.hangs.stalled import KnownHang, StalledRanks, with_hang
-from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
-from stepset.watch.points import with_point
+from stepset.run_status import Failure, Phase, RankStatus, RunStatus
+from stepset.watch.cluster.reports import Reports
+from stepset.watch.hangs.joins import with_slow
+from stepset.watch.hangs.stalled import KnownHang, with_hang
+from stepset.watch.lines import Batch
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import stuck_note, stuck_rank
@@ -38,8 +37,7 @@ class Tracker:
         self._mpi = any(group.name == LAUNCHER for group in plan.groups)
         self._status = status
         self._rows: dict[str, RankStatus] = {}
-        self._alone: set[int] = set()  # ranks that exited without having joined a process group
-        self._stalled, self._known_hang, self._joins = StalledRanks(), KnownHang(), JoinTimes()
+        self._reports, self._known_hang = Reports(), KnownHang()
         self.changed = True
 
     def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
@@ -51,23 +49,46 @@ class Tracker:
             return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
         known = self._status.with_(ranks=tuple(map(shown, rows)))
-        return with_slow(self._with_hang(known), self._joins, _pods(known))
+        return with_slow(self._with_hang(known), self._reports.joins, _pods(known))
 
     def _with_hang(self, status: RunStatus) -> RunStatus:
-        if not self._stalled:
-            return status
-        return with_hang(status, self._stalled.of(status.ranks, _pods(status)))
+        stalled = self._reports.stalled
+        return with_hang(status, stalled.of(status.ranks, _pods(status))) if stalled else status
 
     def output(self, spec: PodSpec, batch: Batch, now: float) -> None:
-        """Records what the output of a pod shows about ranks that make no progress, or that the other ranks wait for.
+        """Records the output of a pod.
 
         Must be called after `event` was called for the events of the output. `now` is in seconds since the epoch.
         """
-        self.changed = self._joins.see(spec.name, batch) or self.changed
-        if self._stalled.see(spec.name, batch):
+        reports = self._reports
+        if reports.see(spec.name, batch):
             rows = tuple(self._rows.values())
             self._known_hang.see(self._with_hang(self._status.with_(ranks=rows)).hang, now)
             self.changed = True
+        if batch.progress:
+            self.set(progress=reports.progress, points=reports.points)
+        resumes = (resume_sentence(*reports.checkpoint, self._status.created),) if reports.checkpoint else ()
+        for note in (*reports.notes, *resumes):
+            self._note(note)
+
+    def tail(self, source: str) -> tuple[str, ...]:
+        """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
+        report = self._reports.printers.get(source)
+        return report.tail(source) if report is not None else ()
+
+    def last_line(self, source: str) -> tuple[str, float | None]:
+        """Returns the last line of a source, and the time of its last output in seconds since the epoch.
+
+        Progress reports and the states of incomplete lines are output, but not lines. The line is "" if there is no
+        line. The time is None if there is no output.
+        """
+        report = self._reports.printers.get(source)
+        return (report.last_line(source), report.printed_at.get(source)) if report is not None else ("", None)
+
+    @property
+    def result(self) -> Any:
+        """The result that rank 0 has reported in this attempt."""
+        return next(iter(self._reports.result(row.pod for row in self._rows.values())), None)
 
     def known_hang(self, now: float, failure: Failure | None = None) -> Hang | None:
         """Returns the hang of the current attempt that was known until a moment ago.
@@ -75,7 +96,7 @@ class Tracker:
         If there is a failure, this may be the hang that the agents have found before they stopped their ranks.
         """
         rows = tuple(self._rows.values())
-        stopped = self._stalled.before_stop(rows, {row.pod: row.pod for row in rows}, failure)
+        stopped = self._reports.stalled.before_stop(rows, {row.pod: row.pod for row in rows}, failure)
         return stopped or self._known_hang.at(now)
 
     def set(self, **changes: Any) -> None:
@@ -102,9 +123,7 @@ class Tracker:
             for spec in specs
             for row in _rows_of(self._plan, self._plan.group(spec.group), spec)
         }
-        self._alone.clear()
-        self._stalled.clear()
-        self._joins.clear()
+        self._reports.clear()
         self._known_hang.clear()
         self.set(attempt=attempt, hang=None)
 
@@ -126,11 +145,7 @@ class Tracker:
         Args:
             stopped: whether the supervisor has asked the pod to stop.
         """
-        for checkpoint in filter(None, map(checkpoint_of, read_events([event]))):
-            self._note(resume_sentence(*checkpoint, self._status.created))
         rank = event.get("rank")
-        if isinstance(rank, int) and event.get("alone") and event.get("exit_code") == 0:
-            self._alone.add(rank)
         if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
             return
         source = f"rank {rank}"
@@ -170,13 +185,6 @@ class Tracker:
                 self._rows[row.source] = replace(row, state=state)
         self.changed = True
 
-    def progress(self, reported: Progress, now: float) -> None:
-        """Records the progress that the training code has reported. `now` is in seconds since the epoch."""
-        progress, notes = merge_progress(self._status.progress, reported), self._status.notes
-        if TOO_MANY_METRICS not in notes and reported.metrics.keys() - progress.metrics.keys():
-            notes = (*notes, TOO_MANY_METRICS)
-        self.set(progress=progress, points=with_point(self._status.points, progress, now), notes=notes)
-
     def note_stuck_rank(
         self, status: Callable[[], RunStatus], tail: Callable[[str], Sequence[str]], now: float
     ) -> None:
@@ -212,8 +220,9 @@ class Tracker:
             if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped and not row.exit_code):
                 self._rows[row.source] = replace(row, state=STOPPED)
         self.changed = True
-        if failure is None and len(self._alone) > 1 and len(self._alone) == self._status.world_size:
-            self._note(alone_sentence(len(self._alone)))
+        alone = 0 if failure is not None else self._reports.alone({row.pod for row in self._rows.values()})
+        if alone > 1 and alone == self._status.world_size:
+            self._note(alone_sentence(alone))
 
 
 def _pods(status: RunStatus) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Collects the output of the agents: started and finished ranks, failures, last lines, progress and the result.
 
-The output only adds details. A status is correct without it.
+The local backend uses the same class. On a cluster, the output only adds details, and a status is correct without it.
 """
 
 from __future__ import annotations
@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepset.run_status import Progress, ProgressPoint
 from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import checkpoint_of, read_events
-from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.diagnose import KEPT_LINES, TAIL
 from stepset.watch.hangs.joins import JoinTimes
 from stepset.watch.hangs.stalled import StalledRanks
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
 from stepset.watch.redacted_lines import KEPT, RedactedLines
+
+if TYPE_CHECKING:
+    from stepset.watch.cluster.objects import RunObjects
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
 """The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
@@ -73,6 +75,7 @@ class Reports:
         notes: notes about reports that were not kept because of a limit.
         checkpoint: the checkpoint from which the last attempt continues, and the time at which it was written. None if
             there is no checkpoint.
+        printers: a mapping from each source to the report of the pod that has printed its last output.
         stalled: the evidence of ranks that make no progress.
         joins: when ranks have joined their last collectives.
     """
@@ -86,38 +89,39 @@ class Reports:
         self.points: tuple[ProgressPoint, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.checkpoint: tuple[str, float] | None = None
+        self.printers: dict[str, PodReport] = {}
         self.stalled = StalledRanks()
         self.joins = JoinTimes()
 
     def of(self, pod: str) -> PodReport | None:
         return self._pods.get(pod)
 
-    def see(self, pod: str, batch: Batch) -> None:
-        """Processes a chunk of a pod's log. `pod` is the uid of the pod."""
+    def see(self, pod: str, batch: Batch) -> bool:
+        """Processes a chunk of a pod's log. `pod` is the uid of the pod.
+
+        Returns whether the chunk may change which ranks make no progress, or which ranks are slow.
+        """
         report = self._pods.setdefault(pod, PodReport())
         tails = report.tails
-        for head, text in batch.lines:
-            source = head.source
+        for source, texts in batch.last_lines(KEPT_LINES).items():
             tail = tails.get(source)
             if tail is None:
                 if len(tails) >= _SOURCES or self._sources >= _SOURCES_OF_RUN:
                     continue
                 tail = tails[source] = deque(maxlen=KEPT_LINES)
                 self._sources += 1
-            tail.append(text)
-        if batch.lines:
-            # The lines are shortened after the loop, because the loop drops most lines.
-            for tail in tails.values():
-                last = len(tail) - TAIL
-                for position, line in enumerate(tail):
-                    if position < last:
-                        if len(line) > _EARLIER:
-                            tail[position] = b""
-                    elif len(line) > KEPT:
-                        tail[position] = line[:KEPT]
-        if batch.at is not None:
-            for source in batch.printed():
-                if source in report.printed_at or len(report.printed_at) < _SOURCES:
+            tail.extend(texts)
+            last = len(tail) - TAIL
+            for position, line in enumerate(tail):
+                if position < last:
+                    if len(line) > _EARLIER:
+                        tail[position] = b""
+                elif len(line) > KEPT:
+                    tail[position] = line[:KEPT]
+        for source in batch.printed():
+            if source in report.printed_at or len(report.printed_at) < _SOURCES:
+                self.printers[source] = report
+                if batch.at is not None:
                     report.printed_at[source] = batch.at
         for progress in batch.progress:
             self.progress = merge_progress(self.progress, progress)
@@ -127,13 +131,25 @@ class Reports:
                 del self._recent[1:-1:2]
             if not self.notes and progress.metrics.keys() - self.progress.metrics.keys():
                 self.notes = (TOO_MANY_METRICS,)
-        self.stalled.see(pod, batch)
-        self.joins.see(pod, batch)
+        stalled, joined = self.stalled.see(pod, batch), self.joins.see(pod, batch)
         events = list(read_events(batch.events, LARGEST))
         report.redacted.see(events)
         for event in events:
             _take(report, event)
             self.checkpoint = checkpoint_of(event) or self.checkpoint
+        return stalled or joined
+
+    def clear(self) -> None:
+        """Drops the reports of all pods, because a new attempt begins. Keeps the progress."""
+        self._pods.clear()
+        self.printers.clear()
+        self._sources = 0
+        self.stalled.clear()
+        self.joins.clear()
+
+    def result(self, pods: Iterable[str]) -> tuple[Any, ...]:
+        """Returns the result that one of these pods has printed, in a tuple. Returns () if there is none."""
+        return next((report.result for pod in pods if (report := self._pods.get(pod)) and report.result), ())
 
     def take_recent(self) -> list[Progress]:
         """For each report that arrived since the last call, returns the merged progress up to this report.
@@ -166,6 +182,8 @@ class Reports:
             del self._pods[pod]
             self.stalled.drop(pod)
             self.joins.drop(pod)
+        left = {id(report) for report in self._pods.values()}
+        self.printers = {source: report for source, report in self.printers.items() if id(report) in left}
         self._sources = sum(len(report.tails) for report in self._pods.values())
         self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._pods))
 

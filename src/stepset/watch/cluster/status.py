@@ -140,11 +140,7 @@ def _result(workload: Workload, pods: Sequence[Pod], reports: Reports) -> Any:
     for pod in world:
         if pod.succeeded and pod.end is not None and pod.end.termination_message.result:
             return pod.end.termination_message.result[0]
-    for pod in world:
-        report = reports.of(pod.uid)
-        if report is not None and report.result:
-            return report.result[0]
-    return None
+    return next(iter(reports.result(pod.uid for pod in world)), None)
 
 
 def _unreadable(workload: Workload) -> list[str]:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from stepset.backends.local.logs.times import TimeWriter
 from stepset.backends.local.private_files import open_private, write_private
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.regular_files import open_regular
 from stepset.run_status import LogLine
-from stepset.watch.diagnose import KEPT_LINES
 from stepset.watch.lines import Batch, Joiner, Splitter, log_lines
-from stepset.watch.redacted_lines import KEPT, RedactedLines
 
 _CHUNK = 256 * 1024
 _LINE_LIMIT = 4 * 1024 * 1024
@@ -34,7 +32,7 @@ POLL = 0.1
 
 
 class Recorder:
-    """Writes the logs of a run, and keeps the last lines of each source.
+    """Writes the logs of a run.
 
     If a write fails, the recorder stores the error in `broken`, and writes nothing more.
     """
@@ -44,21 +42,11 @@ class Recorder:
         self._log = open_private(run.log, _APPEND)
         self._times = TimeWriter(run)
         self._files: OrderedDict[str, int] = OrderedDict()
-        self._tails: dict[str, deque[bytes]] = {}
-        self._printed: dict[str, float] = {}  # source -> when its last output was read, in seconds since the epoch
-        self._redacted = RedactedLines()
         self._parted = False
         self.broken: OSError | None = None
 
-    def see(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Reads the agents' events about lines that contain values of Secrets. Such an event precedes its line."""
-        self._redacted.see(events)
-
     def write(self, batch: Batch) -> None:
-        """Appends a batch. If a write has failed before, only keeps the last lines and the times of the output."""
-        for source, texts in _last_texts(batch).items():
-            self._tails.setdefault(source, deque(maxlen=KEPT_LINES)).extend(text[:KEPT] for text in texts)
-        self._printed.update(dict.fromkeys(batch.printed(), time.time()))
+        """Appends a batch. If a write has failed before, does nothing."""
         if self.broken is not None or not batch.raw:
             return
         try:
@@ -84,29 +72,12 @@ class Recorder:
         self._files.move_to_end(source)
         return fd
 
-    def tail(self, source: str) -> tuple[str, ...]:
-        """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
-        return tuple(self._redacted.shown(source, line) for line in self._tails.get(source, ()))
-
-    def last_line(self, source: str) -> tuple[str, float | None]:
-        """Returns the last line of a source, and the time of its last output in seconds since the epoch.
-
-        Progress reports and the states of incomplete lines count as output, but not as lines. The line is "" if there
-        is no line. The time is None if there is no output. Secrets in the line are redacted. The line is truncated if
-        it is long.
-        """
-        lines = self._tails.get(source)
-        return self._redacted.shown(source, lines[-1]) if lines else "", self._printed.get(source)
-
     def begin_attempt(self) -> None:
-        """Records that a new attempt begins, and drops the last lines of the previous attempt."""
+        """Records that a new attempt begins."""
         try:
             self._times.begin_attempt()
         except OSError as error:
             self.broken = self.broken or error
-        self._tails.clear()
-        self._printed.clear()
-        self._redacted.clear()
 
     def close(self) -> None:
         self._times.close()
@@ -114,20 +85,6 @@ class Recorder:
             with suppress(OSError):
                 os.close(fd)
         self._files.clear()
-
-
-def _last_texts(batch: Batch) -> dict[str, list[bytes]]:
-    """Returns the last lines of each source in the batch, without progress lines."""
-    last: dict[str, list[bytes]] = {}
-    if batch.progress:
-        for head, text in batch.lines:
-            last.setdefault(head.source, []).append(text)
-        return last
-    # A line consists of two pieces: its text and its line end. Therefore 2 * KEPT_LINES pieces contain KEPT_LINES
-    # lines. A part of a long line is one piece and is treated as a line.
-    for source, pieces in batch.raw.items():
-        last[source] = [piece for piece in pieces[-2 * KEPT_LINES :] if piece != b"\n"]
-    return last
 
 
 def _write_all(fd: int, data: bytes) -> None:
