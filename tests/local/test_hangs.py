@@ -31,7 +31,7 @@ def begin(found: Tracker, attempt: int) -> None:
     found.begin(SPECS, attempt)
     for spec in SPECS:
         found.pod_started(spec, 900.0)
-        found.event(spec, {"event": "started", "rank": spec.index}, stopped=False)
+        output(found, spec.index, {"event": "started", "rank": spec.index})
 
 
 def output(found: Tracker, node: int, item: dict[str, Any] | str, now: float = 1000.0) -> None:

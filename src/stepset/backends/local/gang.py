@@ -193,7 +193,7 @@ class Gang:
 
     def _take(self, pod: LocalPod, batch: Batch) -> None:
         batch.events = list(read_events(batch.events, MOST_RANKS))
-        self._journal.batch(pod.spec, batch, pod.stopped)
+        self._journal.batch(pod.spec, batch, pod.stopped_at)
         for event in batch.events:
             if event["event"] == "ready":
                 pod.ready = True
@@ -218,7 +218,7 @@ class Gang:
         code = pod.exit_code
         assert code is not None
         spec = pod.spec
-        self._journal.pod_ended(spec, code, pod.stopped)
+        self._journal.pod_ended(spec, code, pod.stopped_at)
         pending = self._pending.pop(spec.name, [])
         if code == 0 and not pod.stopped:
             self._pod_succeeded(pod)

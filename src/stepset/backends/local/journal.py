@@ -83,10 +83,10 @@ class Journal:
         self._note_process(spec.name, pid)
         self._tracker.pod_started(spec, time.time())
 
-    def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
-        self._tracker.pod_ended(spec, exit_code, stopped)
+    def pod_ended(self, spec: PodSpec, exit_code: int, stopped_at: float | None) -> None:
+        self._tracker.pod_ended(spec, exit_code, stopped_at)
 
-    def batch(self, spec: PodSpec, batch: Batch, stopped: bool) -> None:
+    def batch(self, spec: PodSpec, batch: Batch, stopped_at: float | None) -> None:
         """Records the output of a pod."""
         batch.at = time.time()
         self._open_lines.see(spec.name, batch)
@@ -97,8 +97,7 @@ class Journal:
         for event in batch.events:
             if event["event"] == "started":
                 self._note_process(f"rank {event.get('rank')}", event.get("pid"))
-            self._tracker.event(spec, event, stopped)
-        self._tracker.output(spec, batch, batch.at)
+        self._tracker.output(spec, batch, batch.at, stopped_at)
 
     def known_hang(self, failure: Failure) -> Hang | None:
         """Returns the hang of the current attempt that was known before its failure, or None."""

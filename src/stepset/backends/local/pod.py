@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +29,7 @@ class LocalPod:
         ready: whether the agent has reported that it serves `rsh` requests.
         exit_code: the exit code of the agent, or None before the agent has exited. The exit code -N means that signal N
             terminated the agent.
-        stopped: whether this process has asked the pod to stop.
+        stopped_at: when this process asked the pod to stop, in seconds since the epoch. None if it has not.
         end: a descriptor that becomes readable when the agent has exited, or -1 if the system has no such descriptor.
     """
 
@@ -37,7 +38,7 @@ class LocalPod:
         self.lines = Splitter(spec.source)
         self.ready = False
         self.exit_code: int | None = None
-        self.stopped = False
+        self.stopped_at: float | None = None
         self.end = -1
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,6 +46,11 @@ class LocalPod:
     def running(self) -> bool:
         """Whether the agent was started, and `has_ended` has not returned True yet."""
         return self._process is not None and self.exit_code is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether this process has asked the pod to stop."""
+        return self.stopped_at is not None
 
     def start(self, lifeline: int, guard: Guard | None, stdin: int | None = None) -> None:
         """Starts the agent in an empty directory. Raises OSError.
@@ -121,12 +127,12 @@ class LocalPod:
 
     def terminate(self) -> None:
         """Asks the agent to stop its pod within the grace period. A second call stops the pod at once."""
-        self.stopped = True
+        self.stopped_at = self.stopped_at or time.time()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kills the agent and every process of its pod."""
-        self.stopped = True
+        self.stopped_at = self.stopped_at or time.time()
         self._signal(signal.SIGKILL)
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):

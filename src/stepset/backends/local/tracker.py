@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.hang import Hang
-from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
+from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
-from stepset.watch.cluster.reports import Reports
+from stepset.watch.cluster.reports import RankReport, Reports
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import KnownHang, with_hang
 from stepset.watch.lines import Batch
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import stuck_note, stuck_rank
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A pod of the current attempt. `stopped_at` is the time at which the supervisor asked the pod to stop."""
+
+    spec: PodSpec
+    started: bool = False
+    exit_code: int | None = None  # -N if signal N has terminated the agent
+    stopped_at: float | None = None
 
 
 class Tracker:
@@ -32,38 +42,41 @@ class Tracker:
     """
 
     def __init__(self, plan: LaunchPlan, status: RunStatus) -> None:
-        self._plan = plan
+        self._plan, self._ranges = plan, rank_ranges(plan)
         self.has_secrets = bool(secret_variables(plan))
         self._mpi = any(group.name == LAUNCHER for group in plan.groups)
         self._status = status
-        self._rows: dict[str, RankStatus] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._restarts: dict[str, int] = {}  # source -> the number of its restarts before the current start of its pod
+        self._ended: tuple[Failure | None] | None = None  # the failure of an attempt that has ended
         self._reports, self._known_hang = Reports(), KnownHang()
         self.changed = True
 
     def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
         """Returns the status. `last_line` returns the last line that a source printed, and the time of the line."""
-        rows = sorted(self._rows.values(), key=lambda row: (row.rank is None, row.rank or 0))
 
         def shown(row: RankStatus) -> RankStatus:
             text, at = last_line(row.source)
             return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
-        known = self._status.with_(ranks=tuple(map(shown, rows)))
+        known = self._status.with_(ranks=tuple(map(shown, self._rows())))
         return with_slow(self._with_hang(known), self._reports.joins, _pods(known))
 
     def _with_hang(self, status: RunStatus) -> RunStatus:
         stalled = self._reports.stalled
         return with_hang(status, stalled.of(status.ranks, _pods(status))) if stalled else status
 
-    def output(self, spec: PodSpec, batch: Batch, now: float) -> None:
-        """Records the output of a pod.
+    def output(self, spec: PodSpec, batch: Batch, now: float, stopped_at: float | None = None) -> None:
+        """Records the output of a pod. Times are in seconds since the epoch.
 
-        Must be called after `event` was called for the events of the output. `now` is in seconds since the epoch.
+        Args:
+            stopped_at: when the supervisor asked the pod to stop. None if the pod was not asked to stop.
         """
         reports = self._reports
+        self._pods[spec.name] = replace(self._pods[spec.name], stopped_at=stopped_at)
+        self.changed |= any(event["event"] in ("started", "exited") for event in batch.events)
         if reports.see(spec.name, batch):
-            rows = tuple(self._rows.values())
-            self._known_hang.see(self._with_hang(self._status.with_(ranks=rows)).hang, now)
+            self._known_hang.see(self._with_hang(self._status.with_(ranks=tuple(self._rows()))).hang, now)
             self.changed = True
         if batch.progress:
             self.set(progress=reports.progress, points=reports.points)
@@ -88,14 +101,14 @@ class Tracker:
     @property
     def result(self) -> Any:
         """The result that rank 0 has reported in this attempt."""
-        return next(iter(self._reports.result(row.pod for row in self._rows.values())), None)
+        return next(iter(self._reports.result(self._pods)), None)
 
     def known_hang(self, now: float, failure: Failure | None = None) -> Hang | None:
         """Returns the hang of the current attempt that was known until a moment ago.
 
         If there is a failure, this may be the hang that the agents have found before they stopped their ranks.
         """
-        rows = tuple(self._rows.values())
+        rows = self._rows()
         stopped = self._reports.stalled.before_stop(rows, {row.pod: row.pod for row in rows}, failure)
         return stopped or self._known_hang.at(now)
 
@@ -117,12 +130,8 @@ class Tracker:
 
         Adds one to the number of restarts in each row whose rank or pod started in the previous attempt.
         """
-        restarts = {source: row.restarts + 1 for source, row in self._rows.items() if row.state != PENDING}
-        self._rows = {
-            row.source: replace(row, restarts=restarts.get(row.source, row.restarts))
-            for spec in specs
-            for row in _rows_of(self._plan, self._plan.group(spec.group), spec)
-        }
+        self._count_restarts(self._rows())
+        self._pods, self._ended = {spec.name: _Pod(spec) for spec in specs}, None
         self._reports.clear()
         self._known_hang.clear()
         self.set(attempt=attempt, hang=None)
@@ -133,57 +142,24 @@ class Tracker:
         One group of pods decides whether the run succeeds. The run becomes Running when a pod of this group has
         started.
         """
-        if row := self._rows.get(spec.source):
-            self._rows[spec.source] = replace(row, state=RUNNING)
-            self.changed = True
+        if self._pods[spec.name].started:  # the node was lost, and is started again
+            self._count_restarts([row for row in self._rows() if row.pod == spec.name])
+            self._reports.drop(spec.name)
+        self._pods[spec.name], self.changed = _Pod(spec, started=True), True
         if spec.group == self._plan.success.group and self.phase is not Phase.RUNNING:
             self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
 
-    def event(self, spec: PodSpec, event: Mapping[str, Any], stopped: bool) -> None:
-        """Records an event in which an agent reports about its ranks (docs/design/agent.md).
+    def _count_restarts(self, rows: Sequence[RankStatus]) -> None:
+        """Records that the ranks and pods of these rows are started again, if they have started before."""
+        self._restarts |= {row.source: row.restarts + (row.state != PENDING) for row in rows}
 
-        Args:
-            stopped: whether the supervisor has asked the pod to stop.
-        """
-        rank = event.get("rank")
-        if not isinstance(rank, int) or event["event"] not in ("started", "exited"):
-            return
-        source = f"rank {rank}"
-        row = self._rows.get(source) or RankStatus(source, rank, spec.name)
-        if event["event"] == "started":
-            again = row.state not in (PENDING, RUNNING)
-            # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
-            if spec.group == NODE:
-                self._rows.pop(spec.source, None)
-            row = replace(
-                row,
-                pod=spec.name,
-                node=spec.node,
-                state=RUNNING,
-                restarts=row.restarts + again,
-                exit_code=None,
-                signal=None,
-            )
-        else:
-            code, number = event.get("exit_code"), event.get("signal")
-            row = replace(row, state=_end_state(code == 0, stopped), exit_code=code, signal=number)
-        self._rows[source] = row
-        self.changed = True
-
-    def pod_ended(self, spec: PodSpec, exit_code: int, stopped: bool) -> None:
+    def pod_ended(self, spec: PodSpec, exit_code: int, stopped_at: float | None) -> None:
         """Records that a pod's agent and all ranks of the pod have exited.
 
         If a signal terminated the agent, `exit_code` is the negative number of the signal.
         """
-        state = _end_state(exit_code == 0, stopped)
-        for row in list(self._rows.values()):
-            if row.source == spec.source:
-                number = -exit_code if exit_code < 0 else None
-                code = exit_code if exit_code >= 0 else None
-                self._rows[row.source] = replace(row, state=state, exit_code=code, signal=number)
-            elif row.pod == spec.name and row.state in (PENDING, RUNNING):
-                self._rows[row.source] = replace(row, state=state)
-        self.changed = True
+        pod = self._pods[spec.name]
+        self._pods[spec.name], self.changed = replace(pod, exit_code=exit_code, stopped_at=stopped_at), True
 
     def note_stuck_rank(
         self, status: Callable[[], RunStatus], tail: Callable[[str], Sequence[str]], now: float
@@ -205,24 +181,35 @@ class Tracker:
             self.set(notes=(*self._status.notes, note))
 
     def end(self, failure: Failure | None) -> None:
-        """Ends the attempt. Waiting and running ranks become Stopped.
-
-        If a rank failed only as a consequence of the failure, this rank becomes Stopped, too. A rank that failed with
-        the same error as the first rank becomes Failed.
-        """
-        aftermath = set(failure.aftermath) if failure else set()
-        same = set(failure.same_error) if failure else set()
-        for row in list(self._rows.values()):
-            if row.source in same:
-                self._rows[row.source] = replace(row, state=FAILED)
-                continue
-            was_stopped = row.source in aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None)
-            if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped and not row.exit_code):
-                self._rows[row.source] = replace(row, state=STOPPED)
-        self.changed = True
-        alone = 0 if failure is not None else self._reports.alone({row.pod for row in self._rows.values()})
+        """Ends the attempt. From now on, `status` contains the final rows of the attempt (`_final_rows`)."""
+        self._ended, self.changed = (failure,), True
+        alone = 0 if failure is not None else self._reports.alone(self._pods)
         if alone > 1 and alone == self._status.world_size:
             self._note(alone_sentence(alone))
+
+    def _planned_ranks(self, spec: PodSpec) -> range:
+        """Returns the ranks of a pod, or an empty range if they are unknown."""
+        held = self._ranges.get(spec.group)
+        first = 0 if held is None else held.first + spec.index * held.per_pod
+        return range(first, first + (0 if held is None else held.per_pod))
+
+    def _rows(self) -> list[RankStatus]:
+        """Returns one row for each rank, sorted by rank, and one row for each pod without ranks."""
+        places: dict[int, tuple[_Pod, RankReport | None]] = {}
+        own = []
+        for pod in self._pods.values():
+            report, planned = self._reports.of(pod.spec.name), self._planned_ranks(pod.spec)
+            places.update({rank: (pod, None) for rank in planned if rank not in places})
+            reported = report.ranks if report is not None else {}
+            for rank, found in reported.items():
+                if found.starts or places.get(rank, (pod, None))[0] is pod:
+                    places[rank] = pod, found
+            # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
+            if pod.spec.group != NODE or not (planned or any(found.starts for found in reported.values())):
+                own.append(_own_row(pod))
+        rows = [*(_rank_row(rank, *places[rank]) for rank in sorted(places)), *own]
+        rows = [replace(row, restarts=row.restarts + self._restarts.get(row.source, 0)) for row in rows]
+        return rows if self._ended is None else [_final_row(row, *self._ended) for row in rows]
 
 
 def _pods(status: RunStatus) -> dict[str, str]:
@@ -236,15 +223,38 @@ def _end_state(succeeded: bool, stopped: bool) -> str:
     return SUCCEEDED if succeeded else FAILED
 
 
-def _rows_of(plan: LaunchPlan, group: PodGroup, spec: PodSpec) -> list[RankStatus]:
-    """Returns one row for each rank of a pod. If the ranks are not known, returns one row for the pod.
+def _own_row(pod: _Pod) -> RankStatus:
+    row, code = RankStatus(pod.spec.source, None, pod.spec.name, pod.spec.node), pod.exit_code
+    if code is None:
+        return replace(row, state=RUNNING if pod.started else PENDING)
+    state = _end_state(code == 0, pod.stopped_at is not None)
+    return replace(row, state=state, exit_code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
-    A pod outside the group of nodes always has a row of its own. An example is the launcher of MPI.
+
+def _rank_row(rank: int, pod: _Pod, report: RankReport | None) -> RankStatus:
+    row = RankStatus(f"rank {rank}", rank, pod.spec.name, pod.spec.node)
+    end = report.ended if report is not None else None
+    if report is not None:
+        row = replace(row, restarts=max(0, report.starts - 1))
+    if end is not None:
+        code, at = end.get("exit_code"), end.get("at")
+        stopped = pod.stopped_at is not None and (at is None or at >= pod.stopped_at)
+        return replace(row, state=_end_state(code == 0, stopped), exit_code=code, signal=end.get("signal"))
+    if pod.exit_code is not None:
+        return replace(row, state=_end_state(pod.exit_code == 0, pod.stopped_at is not None))
+    return replace(row, state=RUNNING if report is not None and report.starts else PENDING)
+
+
+def _final_row(row: RankStatus, failure: Failure | None) -> RankStatus:
+    """Returns a row of an attempt that has ended. Waiting and running ranks are Stopped.
+
+    If a rank failed only as a consequence of the failure, this rank is Stopped, too. A rank that failed with the same
+    error as the first rank is Failed.
     """
-    own = RankStatus(spec.source, None, spec.name, spec.node)
-    held = rank_ranges(plan).get(group.name)
-    if held is None:
-        return [own]
-    first = held.first + spec.index * held.per_pod
-    rows = [RankStatus(f"rank {n}", n, spec.name, spec.node) for n in range(first, first + held.per_pod)]
-    return rows if group.name == NODE else [*rows, own]
+    if failure is not None and row.source in failure.same_error:
+        return replace(row, state=FAILED)
+    aftermath = failure is not None and row.source in failure.aftermath
+    was_stopped = aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None) and not row.exit_code
+    return (
+        replace(row, state=STOPPED) if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped) else row
+    )

@@ -139,6 +139,12 @@ class Reports:
             self.checkpoint = checkpoint_of(event) or self.checkpoint
         return stalled or joined
 
+    def drop(self, pod: str) -> None:
+        """Drops the reports of a pod."""
+        self._pods.pop(pod, None)
+        self.stalled.drop(pod)
+        self.joins.drop(pod)
+
     def clear(self) -> None:
         """Drops the reports of all pods, because a new attempt begins. Keeps the progress."""
         self._pods.clear()
@@ -179,9 +185,7 @@ class Reports:
             return
         kept = objects.history.known
         for pod in [pod for pod in self._pods if pod not in kept]:
-            del self._pods[pod]
-            self.stalled.drop(pod)
-            self.joins.drop(pod)
+            self.drop(pod)
         left = {id(report) for report in self._pods.values()}
         self.printers = {source: report for source, report in self.printers.items() if id(report) in left}
         self._sources = sum(len(report.tails) for report in self._pods.values())
