@@ -21,7 +21,7 @@ from stepset.backends.kubernetes.api.refusal_grace import REFUSAL_GRACE
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.deleted_namespace import with_deleted_namespace
-from stepset.backends.kubernetes.listening import Notifier, Observer
+from stepset.backends.kubernetes.listening import Observer
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs
 from stepset.backends.kubernetes.stop import delete, kill_pods, release_pod, removal_notes, suspend
 from stepset.backends.kubernetes.verdict import write_verdict
@@ -100,7 +100,7 @@ class RunFollower:
         self._workload, self._options, self._informer = workload, options, informer
         name = str(workload["metadata"]["name"])
         self.status = RunStatus(name, name, "kubernetes", notes=options.notes)
-        self._notifier, self._reports = Notifier(observer, self.status), Reports()
+        self._observer, self._shown, self._reports = observer, self.status, Reports()
         self._reports.progress = options.progress
         self._logs = RunLogs(
             self._namespaced,
@@ -220,7 +220,8 @@ class RunFollower:
                 raise error
             began = _now()
             await self._update(run)
-            await self._notifier.tick()
+            async with self._logs.turn:
+                await self._observer.on_tick()
             # The state of a large run changes often and takes long to compute, so pause after each computation.
             await asyncio.sleep(min(self._options.poll, _PAUSE_FACTOR * (_now() - began)))
 
@@ -242,7 +243,7 @@ class RunFollower:
         # If there is no position, another process has already consumed these lines and their progress reports.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
-        await self._notifier.output(output)
+        await self._observer.on_output(output)
         if self._run is not None and (output.batch.progress or output.batch.events):
             self._run.changed.set()
 
@@ -277,7 +278,7 @@ class RunFollower:
     async def _show_progress(self) -> None:
         """Notifies the observer of each new progress report except the last, which the next status contains."""
         for progress in self._reports.take_recent()[:-1]:
-            await self._notifier.status(self._notifier.shown.with_(progress=progress))
+            await self._notify(self._shown.with_(progress=progress))
 
     async def _retry(self, error: Exception) -> None:
         """Reports that the state could not be computed, and pauses before the next try.
@@ -295,8 +296,13 @@ class RunFollower:
 
     async def _set_status(self, status: RunStatus) -> None:
         self.status = status
-        if status != self._notifier.shown:
-            await self._notifier.status(status)
+        if status != self._shown:
+            await self._notify(status)
+
+    async def _notify(self, status: RunStatus) -> None:
+        self._shown = status
+        async with self._logs.turn:
+            await self._observer.on_status(status)
 
     def _with_notes(self, run: FollowedRun, status: RunStatus, more: tuple[str, ...]) -> RunStatus:
         before = (*self._options.notes, *self._release_problems, *run.access_notes)
@@ -342,7 +348,7 @@ class RunFollower:
             removed = removal_notes(self._workload) if self.gave_up else ()
             status = self._with_notes(run, status, (*self.problems, *removed))
             self.status = status.with_(notes=tuple(dict.fromkeys(status.notes)))
-        await self._notifier.status(self.status)
+        await self._notify(self.status)
         if self._options.writes_verdict and not self._options.read_only:
             await self._conclude(self.status)
 

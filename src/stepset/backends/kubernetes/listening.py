@@ -35,31 +35,6 @@ class Observer(Protocol):
         """Is called after each computation of the state, even if the state has not changed."""
 
 
-class Notifier:
-    """Calls an observer, one call at a time.
-
-    Attributes:
-        shown: the status that the observer has received last.
-    """
-
-    def __init__(self, observer: Observer, shown: RunStatus) -> None:
-        self._observer, self._lock = observer, asyncio.Lock()
-        self.shown = shown
-
-    async def output(self, output: PodOutput) -> None:
-        async with self._lock:
-            await self._observer.on_output(output)
-
-    async def status(self, status: RunStatus) -> None:
-        self.shown = status
-        async with self._lock:
-            await self._observer.on_status(status)
-
-    async def tick(self) -> None:
-        async with self._lock:
-            await self._observer.on_tick()
-
-
 class ListenerObserver:
     """Calls a listener with the states of a run and with the log lines of the run.
 

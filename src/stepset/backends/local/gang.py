@@ -218,7 +218,7 @@ class Gang:
         code = pod.exit_code
         assert code is not None
         spec = pod.spec
-        self._journal.pod_ended(spec, code, pod.stopped_at)
+        self._journal.tracker.pod_ended(spec, code, pod.stopped_at)
         pending = self._pending.pop(spec.name, [])
         if code == 0 and not pod.stopped:
             self._pod_succeeded(pod)
@@ -234,7 +234,7 @@ class Gang:
             node=spec.node,
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
-            tail=self._journal.tail(spec.source),
+            tail=self._journal.tracker.tail(spec.source),
             stopped=pod.stopped,
             out_of_memory=self._oom_killer_struck() if code == -signal.SIGKILL else None,
         )
@@ -257,7 +257,7 @@ class Gang:
         killed = seen.signal == signal.SIGKILL or seen.exit_code == 128 + signal.SIGKILL
         return replace(
             seen,
-            tail=() if succeeded else self._journal.tail(source),
+            tail=() if succeeded else self._journal.tracker.tail(source),
             stopped=stopped,
             succeeded=succeeded,
             out_of_memory=self._oom_killer_struck() if killed else None,
@@ -351,7 +351,7 @@ class Gang:
             texts = self._time_to_save, "its ranks were killed."
             self._observations = [replace(seen, error=seen.error.replace(*texts)) for seen in self._observations]
         if self._deadline is not None and now >= self._deadline and self._stopped_at is None:
-            status, tail = self._journal.status(), self._journal.tail
+            status, tail = self._journal.status(), self._journal.tracker.tail
             self._end(exceeded_deadline(self._deadline_text, status, tail, time.time(), torch=self._torch))
         if broken := self._journal.broken:
             text = f"the logs of the run could not be written: {broken.strerror}."

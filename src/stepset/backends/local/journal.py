@@ -15,7 +15,6 @@ from stepset.backends.local.logs.open_lines import OpenLinesFile
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
-from stepset.hang import Hang
 from stepset.run_status import Failure, LogLine, Progress, ProgressPoint, RunStatus
 from stepset.watch.lines import Batch, OpenLine
 from stepset.watch.present.presenter import PROGRESS_EVERY
@@ -36,12 +35,12 @@ class Journal:
     """Records a run.
 
     When a method of the listener raises an error, the error is stored in `listener_error`. The listener is not called
-    again, and the run must stop.
+    again, and the run must stop. The attribute `tracker` is the status of the run.
     """
 
     def __init__(self, run: RunDir, tracker: Tracker, listener: RunListener | None) -> None:
         self._run = run
-        self._tracker = tracker
+        self.tracker = tracker
         self._listener = listener
         self._recorder = Recorder(run)
         self._lines = RunLines()
@@ -60,31 +59,15 @@ class Journal:
         """The error after which the logs can no longer be written, or None."""
         return self._recorder.broken
 
-    @property
-    def result(self) -> Any:
-        """The result that rank 0 reported in the last attempt."""
-        return self._tracker.result
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes of the run so far."""
-        return self._tracker.notes
-
-    def tail(self, source: str) -> tuple[str, ...]:
-        return self._tracker.tail(source)
-
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
         """Begins an attempt. `attempt` is the number of restarts of this run before this attempt."""
         self._recorder.begin_attempt()
-        self._tracker.begin(specs, attempt)
+        self.tracker.begin(specs, attempt)
         self.publish()
 
     def pod_started(self, spec: PodSpec, pid: int) -> None:
         self._note_process(spec.name, pid)
-        self._tracker.pod_started(spec, time.time())
-
-    def pod_ended(self, spec: PodSpec, exit_code: int, stopped_at: float | None) -> None:
-        self._tracker.pod_ended(spec, exit_code, stopped_at)
+        self.tracker.pod_started(spec, time.time())
 
     def batch(self, spec: PodSpec, batch: Batch, stopped_at: float | None) -> None:
         """Records the output of a pod."""
@@ -97,11 +80,7 @@ class Journal:
         for event in batch.events:
             if event["event"] == "started":
                 self._note_process(f"rank {event.get('rank')}", event.get("pid"))
-        self._tracker.output(spec, batch, batch.at, stopped_at)
-
-    def known_hang(self, failure: Failure) -> Hang | None:
-        """Returns the hang of the current attempt that was known before its failure, or None."""
-        return self._tracker.known_hang(time.time(), failure)
+        self.tracker.output(spec, batch, batch.at, stopped_at)
 
     def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
         """Passes lines to the listener. Passes states of incomplete lines only if the listener accepts them."""
@@ -132,7 +111,7 @@ class Journal:
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the status, and publishes the status."""
-        self._tracker.set(**changes)
+        self.tracker.set(**changes)
         self.publish()
 
     def stop(self) -> None:
@@ -143,16 +122,16 @@ class Journal:
         self._deliver(self._lines.end_attempt())
         self._open_lines.clear()
         self._open_lines.write()
-        self._tracker.end(failure)
+        self.tracker.end(failure)
 
     def tick(self) -> None:
         """Publishes changes of the status, and limits the number of writes to the disk."""
         now = time.monotonic()
         self._deliver(self._lines.due(now))
         if now >= self._next_check:
-            self._tracker.note_stuck_rank(self.status, self.tail, time.time())
+            self.tracker.note_stuck_rank(self.status, self.tracker.tail, time.time())
             self._next_check = now + _CHECK_EVERY
-        if self._tracker.changed:
+        if self.tracker.changed:
             self._notify_status()
             self._unwritten = True
         elif now >= self._repeat_at:
@@ -188,7 +167,7 @@ class Journal:
                 self._recorder.broken = error
 
     def _notify_status(self) -> None:
-        self._tracker.changed = False
+        self.tracker.changed = False
         if self._listener is not None:
             status = self.status()
             self._notify(self._listener.on_status, status)
@@ -197,7 +176,7 @@ class Journal:
             self._progress, self._repeat_at = status.progress, time.monotonic() + PROGRESS_EVERY if new else math.inf
 
     def status(self) -> RunStatus:
-        return self._tracker.status(self._last_line)
+        return self.tracker.status(self._last_line)
 
     def _last_line(self, source: str) -> tuple[str, float | None]:
         """Returns the last line of a source, and the time of its last output in seconds since the epoch.
@@ -205,8 +184,8 @@ class Journal:
         If the source has printed no complete line, returns what its incomplete line shows, such as a progress bar. If
         the job has Secrets, the incomplete line is not returned, because the agents redact only complete lines.
         """
-        text, at = self._tracker.last_line(source)
-        if not text and not self._tracker.has_secrets:
+        text, at = self.tracker.last_line(source)
+        if not text and not self.tracker.has_secrets:
             text = self._open_lines.state(source)
         return text, at
 

@@ -28,7 +28,7 @@ from stepset.plan.code import FUNCTION_FILE
 from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.spec.quantity import format_duration
-from stepset.watch.advice import ADVICE
+from stepset.watch.advice import make_failure
 from stepset.watch.bounded_json import without_nan
 from stepset.watch.diagnose import diagnose
 from stepset.watch.hangs.stalled import with_known_hang
@@ -152,7 +152,7 @@ class Supervisor:
                 return
             restarts = attempt - given.request.attempt
             failure = diagnose(end.observations, restarts=restarts, local=True) or _unexplained()
-            hang = self._journal.known_hang(failure)
+            hang = self._journal.tracker.known_hang(time.time(), failure)
             failure = with_known_hang(failure, hang)
             self._journal.attempt_over(failure)
             if not self._may_restart(failure, end, used < restart.max_restarts):
@@ -161,7 +161,7 @@ class Supervisor:
             used += not end.node_lost
             attempt += 1
             why = restart_sentence(attempt - given.request.attempt, failure.message)
-            self._journal.set(phase=Phase.RESTARTING, reason="", notes=(*self._journal.notes, why))
+            self._journal.set(phase=Phase.RESTARTING, reason="", notes=(*self._journal.tracker.notes, why))
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))
             specs = pod_specs(given.plan, given.host, given.layout, ports, attempt)
@@ -194,7 +194,7 @@ class Supervisor:
 
     def _finish(self, failure: Failure | None, hang: Hang | None = None) -> None:
         self._journal.attempt_over(failure)
-        reported = None if failure else self._journal.result
+        reported = None if failure else self._journal.tracker.result
         result = without_nan(reported)
         found = self._refused_ports if result is reported else [*self._refused_ports, NOT_FINITE]
         self._journal.set(
@@ -204,26 +204,19 @@ class Supervisor:
             result=result,
             failure=failure,
             hang=hang,
-            notes=(*self._journal.notes, *dict.fromkeys(found)),
+            notes=(*self._journal.tracker.notes, *dict.fromkeys(found)),
         )
 
 
 def _supervisor_failure(reason: str) -> Failure:
     """Returns the failure of a run that could not be executed for reasons outside its ranks."""
-    return Failure(
-        kind=FailureKind.INFRASTRUCTURE,
-        message=f"the run could not be carried out: {reason}.",
-        advice=ADVICE[FailureKind.INFRASTRUCTURE],
-    )
+    return make_failure(FailureKind.INFRASTRUCTURE, f"the run could not be carried out: {reason}.")
 
 
 def _unexplained() -> Failure:
     """Returns the failure of a run in which too few pods of a gang succeeded and no cause is known."""
-    return Failure(
-        kind=FailureKind.INFRASTRUCTURE,
-        message="all pods ended, but too few of them succeeded.",
-        advice="Look at the logs of the pods.",
-    )
+    message = "all pods ended, but too few of them succeeded."
+    return make_failure(FailureKind.INFRASTRUCTURE, message, advice="Look at the logs of the pods.")
 
 
 # The file descriptors of the agents' pipes and of the runs' locks. Some forked children execute no other program, for

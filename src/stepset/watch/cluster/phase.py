@@ -24,7 +24,7 @@ PODS_DELETED_WITHIN = 15.0
 
 @dataclass(frozen=True)
 class State:
-    """The input of the rules. `now` is in seconds since the epoch."""
+    """The input of the rules, and values that several rules need. `now` is in seconds since the epoch."""
 
     objects: RunObjects
     workload: Workload
@@ -34,17 +34,14 @@ class State:
 
     @cached_property
     def placement(self) -> RankPlacement:
-        """The pods on which the ranks run."""
         return rank_placement(self.workload, self.pods, self.reports)
 
     @cached_property
     def seen(self) -> Sequence[Observation]:
-        """The failures, exits and deletions of the pods."""
         return observations(self.pods, self.objects, self.reports, self.placement)
 
     @cached_property
     def trouble(self) -> Trouble | None:
-        """The worst problem that keeps the run from making progress."""
         return trouble_of(self.objects, self.workload, self.pods, self.now)
 
     @property

@@ -53,6 +53,7 @@ class RunLogs:
         read_timeout: a number of seconds. If the server sends no byte for this time, the log is requested again.
 
     Attributes:
+        turn: a lock that is held while the consumer receives output.
         error: the last error of a log reader whose retries are exhausted; None if there is no such reader.
     """
 
@@ -72,7 +73,7 @@ class RunLogs:
         self._needed = sources
         self._positions = {uid: dict(each) for uid, each in (positions or {}).items()}
         self._connections = connections or LogConnections()
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
         self._readers: dict[str, PodLog] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: set[str] = set()
@@ -111,7 +112,7 @@ class RunLogs:
         self._finishing, self._idle_since = True, _now()
         for reader in self._readers.values():
             reader.finish()
-        while self._tasks and (self._turn.locked() or _now() - self._idle_since < timeout):
+        while self._tasks and (self.turn.locked() or _now() - self._idle_since < timeout):
             await asyncio.wait(self._tasks.values(), timeout=min(_FINISH_CHECK_INTERVAL, timeout))
             for reader in self._readers.values():
                 reader.request_again_if_silent()
@@ -172,7 +173,7 @@ class RunLogs:
         beside = not may_hold(pod, self._needed, self._ranks)
 
         async def consume(batch: Batch, position: Mapping[str, Any] | None) -> None:
-            async with self._turn:
+            async with self.turn:
                 try:
                     await self._consume(PodOutput(pod.uid, batch, position, beside))
                 except Exception as error:
