@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.local.journal import Journal
-from stepset.backends.local.layout import PodSpec
+from stepset.backends.local.layout import Assignment, PodSpec
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.pod import LocalPod
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.processes import oom_kills
-from stepset.plan.model import LAUNCHER, LaunchPlan, PodGroup
+from stepset.plan.model import LAUNCHER, PodGroup
 from stepset.run_status import FailureKind
+from stepset.spec.quantity import format_duration
 from stepset.watch.agent_events import observation_of, read_events
 from stepset.watch.deadline import exceeded_deadline
 from stepset.watch.diagnose import Observation, may_be_aftermath
@@ -63,38 +64,26 @@ class Gang:
     Args:
         lifeline: the read end of a pipe that closes when this process exits. The agents stop when the pipe closes.
         guard: confines the pods' ports to this machine. None if the ports cannot be confined or are already confined.
-        grace: the number of seconds between SIGTERM and SIGKILL.
         cancel_requests: a function that returns the reason of each request to stop the run. A reason may be "". If
             there are two or more requests, the pods are killed.
-        deadline: the monotonic time at which the run must have finished, or None.
-        deadline_text: the deadline as it is written in the job.
-        torch: whether the framework of the job is torch.
-        stdin: the standard input of the launcher of an MPI job. None if the launcher has no standard input.
+        run_started: the monotonic time at which the first attempt began. The deadline of the job covers all attempts.
     """
 
     def __init__(
         self,
-        plan: LaunchPlan,
+        given: Assignment,
         specs: Sequence[PodSpec],
         journal: Journal,
-        *,
         lifeline: int,
         guard: Guard | None,
-        grace: float,
         cancel_requests: Callable[[], Sequence[str]],
-        deadline: float | None = None,
-        deadline_text: str = "",
-        torch: bool = False,
-        stdin: int | None = None,
+        run_started: float,
     ) -> None:
-        self._plan = plan
-        self._journal = journal
-        self._lifeline = lifeline
-        self._guard = guard
-        self._grace = grace
+        self._plan, self._job, self._stdin = given.plan, given.request.job, given.request.stdin
+        self._journal, self._lifeline, self._guard = journal, lifeline, guard
+        self._grace = grace = given.layout.grace
         self._cancel_requests = cancel_requests
-        self._deadline, self._deadline_text, self._torch = deadline, deadline_text, torch
-        self._stdin = stdin
+        self._deadline = math.inf if self._job.deadline is None else run_started + self._job.deadline
         self._pods = [LocalPod(spec) for spec in specs]
         self._started: set[str] = set()
         self._selector = selectors.DefaultSelector()
@@ -350,9 +339,10 @@ class Gang:
             self._stop(at_once=True)
             texts = self._time_to_save, "its ranks were killed."
             self._observations = [replace(seen, error=seen.error.replace(*texts)) for seen in self._observations]
-        if self._deadline is not None and now >= self._deadline and self._stopped_at is None:
+        if now >= self._deadline and self._stopped_at is None:
             status, tail = self._journal.status(), self._journal.tracker.tail
-            self._end(exceeded_deadline(self._deadline_text, status, tail, time.time(), torch=self._torch))
+            deadline, torch = format_duration(self._job.deadline or 0), self._job.framework.kind == "torch"
+            self._end(exceeded_deadline(deadline, status, tail, time.time(), torch=torch))
         if broken := self._journal.broken:
             text = f"the logs of the run could not be written: {broken.strerror}."
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
 from stepset.backends.local.environment import Host, most_processes, this_host, world_processes
-from stepset.backends.local.layout import RunLayout, has_spaces, pod_addresses, pod_specs
+from stepset.backends.local.layout import Assignment, RunLayout, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
 from stepset.backends.local.ports.guard import Confinement, confinement
 from stepset.backends.local.ports.listing import exposed_ports
@@ -26,7 +26,7 @@ from stepset.backends.local.requirements import prepare_requirements
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.runs.settings import HOME_VARIABLE, default_ttl
 from stepset.backends.local.runs.store import RunStore
-from stepset.backends.local.supervisor import Assignment, Supervisor, close_on_fork, keep_on_fork
+from stepset.backends.local.supervisor import Supervisor, close_on_fork, keep_on_fork
 from stepset.backends.prune import PruneRule
 from stepset.backends.run_names import new_run_name
 from stepset.directory_trees import discard_tree

@@ -6,13 +6,15 @@ Contains only pure functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepset.backends.base import RunRequest
 from stepset.backends.local.environment import Host, local_entries
 from stepset.backends.local.leftovers import POD_MARK
+from stepset.backends.local.net import Claims
 from stepset.errors import BadInputError
 from stepset.plan.expand import expand
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
@@ -121,6 +123,27 @@ class PodSpec:
     command: tuple[str, ...]
     config: Mapping[str, Any]
     serves: bool = False
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The input of a supervisor.
+
+    Args:
+        claims: the claimed addresses and ports. The supervisor releases the claims when the run has finished.
+        specs: the pods of the first attempt.
+        ports: the port numbers of the first attempt, by the name of the port.
+        guarded: whether a guard must block connections from other machines to the ports.
+    """
+
+    request: RunRequest
+    plan: LaunchPlan
+    host: Host
+    layout: RunLayout
+    claims: Claims
+    specs: Sequence[PodSpec]
+    ports: dict[str, int]
+    guarded: bool
 
 
 def pod_name(group: str, index: int) -> str:

@@ -8,15 +8,12 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-from stepset.backends.base import RunListener, RunRequest
-from stepset.backends.local.environment import Host
+from stepset.backends.base import RunListener
 from stepset.backends.local.gang import Gang, GangEnd, remedy_of
 from stepset.backends.local.journal import Journal
-from stepset.backends.local.layout import PodSpec, RunLayout, plan_files, pod_specs
+from stepset.backends.local.layout import Assignment, plan_files, pod_specs
 from stepset.backends.local.leftovers import end_processes_of
-from stepset.backends.local.net import Claims
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, write_private
 from stepset.backends.local.runs.run_dir import RunDir
@@ -25,9 +22,7 @@ from stepset.directory_trees import discard_tree
 from stepset.functions.extract import extract
 from stepset.hang import HANG_CODES, Hang
 from stepset.plan.code import FUNCTION_FILE
-from stepset.plan.model import LaunchPlan
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
-from stepset.spec.quantity import format_duration
 from stepset.watch.advice import make_failure
 from stepset.watch.bounded_json import without_nan
 from stepset.watch.diagnose import diagnose
@@ -35,27 +30,6 @@ from stepset.watch.hangs.stalled import with_known_hang
 from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """The input of a supervisor.
-
-    Args:
-        claims: the claimed addresses and ports. The supervisor releases the claims when the run has finished.
-        specs: the pods of the first attempt.
-        ports: the port numbers of the first attempt, by the name of the port.
-        guarded: whether a guard must block connections from other machines to the ports.
-    """
-
-    request: RunRequest
-    plan: LaunchPlan
-    host: Host
-    layout: RunLayout
-    claims: Claims
-    specs: Sequence[PodSpec]
-    ports: dict[str, int]
-    guarded: bool
 
 
 class Supervisor:
@@ -145,7 +119,8 @@ class Supervisor:
                 make_directories(path.parent)
                 write_private(path, content)
             self._journal.begin(specs, attempt - given.request.attempt)
-            end = self._gang(specs, lifeline).run()
+            gang = Gang(given, specs, self._journal, lifeline, self._guard, self._cancel_requests, self._started_at)
+            end = gang.run()
             end_processes_of(self._run.path)
             if end.succeeded:
                 self._finish(None)
@@ -165,22 +140,6 @@ class Supervisor:
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))
             specs = pod_specs(given.plan, given.host, given.layout, ports, attempt)
-
-    def _gang(self, specs: Sequence[PodSpec], lifeline: int) -> Gang:
-        deadline = self._given.request.job.deadline
-        return Gang(
-            self._given.plan,
-            specs,
-            self._journal,
-            lifeline=lifeline,
-            guard=self._guard,
-            grace=self._given.layout.grace,
-            cancel_requests=self._cancel_requests,
-            deadline=None if deadline is None else self._started_at + deadline,
-            deadline_text="" if deadline is None else format_duration(deadline),
-            torch=self._given.request.job.framework.kind == "torch",
-            stdin=self._given.request.stdin,
-        )
 
     def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
         if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._cancel_requests():

@@ -62,7 +62,7 @@ class Decision:
     Args:
         at: when the run has finished, in seconds since the epoch. None if it has not finished, or if this is unknown.
         failure: why the run has finished without success.
-        verdict: the stored final status that the decision confirms.
+        verdict: the stored final status of the run.
     """
 
     phase: Phase
@@ -80,10 +80,8 @@ def _stored(state: State) -> Decision | None:
 
 def _reported(state: State) -> Decision | None:
     """The controller reports the end."""
-    workload = state.workload
-    if not workload.ended:
-        return None
-    return _succeeded(state, workload.at) if workload.ended == "Succeeded" else _failed(state, workload.at)
+    ended = state.workload.ended
+    return _ended(state, Phase(ended), state.workload.at) if ended else None
 
 
 def _pods_ended(state: State) -> Decision | None:
@@ -97,8 +95,10 @@ def _pods_ended(state: State) -> Decision | None:
     if len(ends) > workload.counted:
         return None  # the controller does not count all of these pods
     if failed:
-        return _failed(state, min(failed))
-    return _succeeded(state, max(end.at or 0.0 for end in ends)) if len(ends) >= workload.needed else None
+        return _ended(state, Phase.FAILED, min(failed))
+    if len(ends) < workload.needed:
+        return None
+    return _ended(state, Phase.SUCCEEDED, max(end.at or 0.0 for end in ends))
 
 
 def _pods_succeeded(state: State) -> Decision | None:
@@ -120,7 +120,8 @@ def _pods_succeeded(state: State) -> Decision | None:
         return None
     recorded = sum(job.succeeded for job in (state.objects.jobs if workload.replicas else [workload]))
     ends = _ends(pods)
-    return _succeeded(state, max(ends)) if ends and recorded >= sum(workload.groups.values()) else None
+    counted = recorded >= sum(workload.groups.values())
+    return _ended(state, Phase.SUCCEEDED, max(ends)) if ends and counted else None
 
 
 def _deleted(state: State) -> Decision | None:
@@ -191,22 +192,18 @@ def have_time(pods: Sequence[Pod], deleted: float, now: float) -> bool:
     return any(now < due for due in dues)
 
 
-def _succeeded(state: State, at: float | None) -> Decision:
-    return Decision(Phase.SUCCEEDED, at=at, verdict=_unconfirmed(state.workload, Phase.SUCCEEDED))
+def _ended(state: State, phase: Phase, at: float | None) -> Decision:
+    """Returns the decision that the run has finished with this phase.
 
-
-def _failed(state: State, at: float | None) -> Decision:
-    failure = failure_of(state.objects, state.workload, state.reports, state.seen, at)
-    return Decision(Phase.FAILED, at=at, failure=failure, verdict=_unconfirmed(state.workload, Phase.FAILED))
-
-
-def _unconfirmed(workload: Workload, phase: Phase) -> RunStatus | None:
-    """Returns the stored verdict if it has this phase, although the workload does not confirm the verdict yet.
-
-    All processes that read the run return the stored verdict, so that they report the same result.
+    A stored verdict with this phase is used although the workload does not confirm the verdict yet, so that all
+    processes that read the run report the same result.
     """
-    stored = workload.unconfirmed
-    return stored if stored is not None and stored.phase is phase else None
+    stored = state.workload.unconfirmed
+    if stored is not None and stored.phase is phase:
+        return Decision(phase, verdict=stored)
+    if phase is Phase.SUCCEEDED:
+        return Decision(phase, at=at)
+    return Decision(phase, at=at, failure=failure_of(state.objects, state.workload, state.reports, state.seen, at))
 
 
 def _ends(pods: Sequence[Pod]) -> list[float]:
