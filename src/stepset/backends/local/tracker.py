@@ -18,7 +18,6 @@ from stepset.watch.cluster.reports import RankReport, Reports
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import KnownHang, with_hang
 from stepset.watch.lines import Batch
-from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import stuck_note, stuck_rank
 
@@ -80,9 +79,7 @@ class Tracker:
             self.changed = True
         if batch.progress:
             self.set(progress=reports.progress, points=reports.points)
-        resumes = (resume_sentence(*reports.checkpoint, self._status.created),) if reports.checkpoint else ()
-        for note in (*reports.notes, *resumes):
-            self._note(note)
+        self._note(*reports.notes_of(self._status.created))
 
     def tail(self, source: str) -> tuple[str, ...]:
         """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
@@ -176,16 +173,15 @@ class Tracker:
         if self._mpi and (stuck := stuck_rank(status(), tail, now)):
             self._note(stuck_note(stuck[0].source))
 
-    def _note(self, note: str) -> None:
-        if note not in self._status.notes:
-            self.set(notes=(*self._status.notes, note))
+    def _note(self, *notes: str) -> None:
+        if new := [note for note in notes if note not in self._status.notes]:
+            self.set(notes=(*self._status.notes, *new))
 
     def end(self, failure: Failure | None) -> None:
         """Ends the attempt. From now on, `status` contains the final rows of the attempt (`_final_rows`)."""
         self._ended, self.changed = (failure,), True
-        alone = 0 if failure is not None else self._reports.alone(self._pods)
-        if alone > 1 and alone == self._status.world_size:
-            self._note(alone_sentence(alone))
+        if failure is None:
+            self._note(*self._reports.alone_note(self._pods, self._status.world_size))
 
     def _planned_ranks(self, spec: PodSpec) -> range:
         """Returns the ranks of a pod, or an empty range if they are unknown."""

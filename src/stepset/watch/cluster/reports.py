@@ -18,6 +18,7 @@ from stepset.watch.hangs.joins import JoinTimes
 from stepset.watch.hangs.stalled import StalledRanks
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
+from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.redacted_lines import KEPT, RedactedLines
 
 if TYPE_CHECKING:
@@ -167,14 +168,19 @@ class Reports:
         recent, self._recent = self._recent, []
         return recent
 
-    def alone(self, pods: Iterable[str]) -> int:
-        """Returns how many ranks of these pods succeeded without having joined a process group.
-
-        Returns 0 if one of the ranks failed, still runs, or joined a process group.
-        """
+    def alone_note(self, pods: Iterable[str], world_size: int | None) -> tuple[str, ...]:
+        """Returns a note if all ranks of a run succeeded and none had joined a process group. Otherwise returns ()."""
         ranks = [rank for pod in pods if pod in self._pods for rank in self._pods[pod].ranks.values()]
         ends = [rank.ended or {} for rank in ranks]
-        return len(ends) if all(end.get("alone") and end.get("exit_code") == 0 for end in ends) else 0
+        alone = all(end.get("alone") and end.get("exit_code") == 0 for end in ends)
+        return (alone_sentence(len(ends)),) if alone and len(ends) > 1 and len(ends) == world_size else ()
+
+    def notes_of(self, created: float) -> tuple[str, ...]:
+        """Returns notes about limits and about the checkpoint from which a run continues.
+
+        `created` is the time at which the run was created, in seconds since the epoch.
+        """
+        return self.notes if self.checkpoint is None else (*self.notes, resume_sentence(*self.checkpoint, created))
 
     def prune(self, objects: RunObjects) -> None:
         """Drops the reports of pods that no status mentions. This limits the memory for a run with many restarts.

@@ -17,7 +17,7 @@ from stepset.watch.cluster.trouble import STARTING
 from stepset.watch.cluster.workload import Workload, described
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import with_hang, with_known_hang
-from stepset.watch.present.sentences import NOT_FINITE, alone_sentence, resume_sentence
+from stepset.watch.present.sentences import NOT_FINITE
 
 POD_ENDS_TIMEOUT = 5.0
 """The number of seconds to wait for the exits of pods after a run has finished. A busy server reports exits late."""
@@ -47,8 +47,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
         progress=reports.progress,
         notes=(
             *_unreadable(workload),
-            *reports.notes,
-            *_resuming(workload, reports),
+            *reports.notes_of(workload.created),
             *restarts_of(objects, reports),
             *_beside(pods),
         ),
@@ -86,9 +85,8 @@ def _final(
         result = without_nan(reported)
         if result is not reported:
             status = status.with_(notes=(*status.notes, NOT_FINITE))
-        ranks_alone = reports.alone(pod.uid for pod in pods if pod.succeeded)
-        if ranks_alone > 1 and ranks_alone == workload.world_size:
-            status = status.with_(notes=(*status.notes, alone_sentence(ranks_alone)))
+        alone = reports.alone_note((pod.uid for pod in pods if pod.succeeded), workload.world_size)
+        status = status.with_(notes=(*status.notes, *alone))
     hang = reports.stalled.before_stop(rows, uids, failure)
     if failure is not None:
         failure = with_known_hang(failure, hang)
@@ -149,11 +147,6 @@ def _unreadable(workload: Workload) -> list[str]:
         f"annotation {name} of {workload.kind} {workload.name} is invalid; it is ignored"
         for name in workload.unreadable
     ]
-
-
-def _resuming(workload: Workload, reports: Reports) -> list[str]:
-    """Returns a note about the checkpoint from which the run continues."""
-    return [resume_sentence(*reports.checkpoint, workload.created)] if reports.checkpoint else []
 
 
 def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
