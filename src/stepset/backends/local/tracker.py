@@ -178,7 +178,7 @@ class Tracker:
             self.set(notes=(*self._status.notes, *new))
 
     def end(self, failure: Failure | None) -> None:
-        """Ends the attempt. From now on, `status` contains the final rows of the attempt (`_final_rows`)."""
+        """Ends the attempt. From now on, `status` contains the final rows of the attempt (`_final_row`)."""
         self._ended, self.changed = (failure,), True
         if failure is None:
             self._note(*self._reports.alone_note(self._pods, self._status.world_size))
@@ -191,19 +191,13 @@ class Tracker:
 
     def _rows(self) -> list[RankStatus]:
         """Returns one row for each rank, sorted by rank, and one row for each pod without ranks."""
-        places: dict[int, tuple[_Pod, RankReport | None]] = {}
-        own = []
-        for pod in self._pods.values():
-            report, planned = self._reports.of(pod.spec.name), self._planned_ranks(pod.spec)
-            places.update({rank: (pod, None) for rank in planned if rank not in places})
-            reported = report.ranks if report is not None else {}
-            for rank, found in reported.items():
-                if found.starts or places.get(rank, (pod, None))[0] is pod:
-                    places[rank] = pod, found
-            # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
-            if pod.spec.group != NODE or not (planned or any(found.starts for found in reported.values())):
-                own.append(_own_row(pod))
-        rows = [*(_rank_row(rank, *places[rank]) for rank in sorted(places)), *own]
+        pods, started = self._pods.values(), self._reports.placement(self._pods)
+        places = {rank: pod for pod in pods for rank in self._planned_ranks(pod.spec)}
+        places |= {rank: self._pods[name] for rank, name in started.items()}
+        # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
+        known = {pod.spec.name for pod in places.values() if pod.spec.group == NODE}
+        rows = [_rank_row(rank, places[rank], self._reports) for rank in sorted(places)]
+        rows += [_own_row(pod) for pod in pods if pod.spec.name not in known]
         rows = [replace(row, restarts=row.restarts + self._restarts.get(row.source, 0)) for row in rows]
         return rows if self._ended is None else [_final_row(row, *self._ended) for row in rows]
 
@@ -227,18 +221,17 @@ def _own_row(pod: _Pod) -> RankStatus:
     return replace(row, state=state, exit_code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
 
-def _rank_row(rank: int, pod: _Pod, report: RankReport | None) -> RankStatus:
-    row = RankStatus(f"rank {rank}", rank, pod.spec.name, pod.spec.node)
-    end = report.ended if report is not None else None
-    if report is not None:
-        row = replace(row, restarts=max(0, report.starts - 1))
-    if end is not None:
-        code, at = end.get("exit_code"), end.get("at")
-        stopped = pod.stopped_at is not None and (at is None or at >= pod.stopped_at)
-        return replace(row, state=_end_state(code == 0, stopped), exit_code=code, signal=end.get("signal"))
+def _rank_row(rank: int, pod: _Pod, reports: Reports) -> RankStatus:
+    of_pod = reports.of(pod.spec.name)
+    report = of_pod.ranks.get(rank, RankReport()) if of_pod is not None else RankReport()
+    row = RankStatus(f"rank {rank}", rank, pod.spec.name, pod.spec.node, restarts=max(0, report.starts - 1))
+    if (end := report.ended) is not None:
+        stopped = pod.stopped_at is not None and (end["at"] is None or end["at"] >= pod.stopped_at)
+        state = _end_state(end["exit_code"] == 0, stopped)
+        return replace(row, state=state, exit_code=end["exit_code"], signal=end["signal"])
     if pod.exit_code is not None:
         return replace(row, state=_end_state(pod.exit_code == 0, pod.stopped_at is not None))
-    return replace(row, state=RUNNING if report is not None and report.starts else PENDING)
+    return replace(row, state=RUNNING if report.starts else PENDING)
 
 
 def _final_row(row: RankStatus, failure: Failure | None) -> RankStatus:
@@ -249,8 +242,6 @@ def _final_row(row: RankStatus, failure: Failure | None) -> RankStatus:
     """
     if failure is not None and row.source in failure.same_error:
         return replace(row, state=FAILED)
-    aftermath = failure is not None and row.source in failure.aftermath
-    was_stopped = aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None) and not row.exit_code
-    return (
-        replace(row, state=STOPPED) if row.state in (PENDING, RUNNING) or (row.state == FAILED and was_stopped) else row
-    )
+    aftermath = failure is not None and row.source in failure.aftermath and row.state == FAILED
+    stopped = aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None) and not row.exit_code
+    return replace(row, state=STOPPED) if stopped or row.state in (PENDING, RUNNING) else row

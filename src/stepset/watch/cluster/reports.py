@@ -5,6 +5,7 @@ The local backend uses the same class. On a cluster, the output only adds detail
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -153,6 +154,17 @@ class Reports:
         self._sources = 0
         self.stalled.clear()
         self.joins.clear()
+
+    def placement(self, pods: Iterable[str]) -> dict[int, str]:
+        """Returns the pod of each rank that has started. If a rank has moved to another pod, returns its last pod."""
+        last: dict[int, tuple[float, str]] = {}
+        for pod in pods:
+            report = self._pods.get(pod)
+            for rank, found in report.ranks.items() if report is not None else ():
+                at = math.inf if found.ended is None else found.ended["at"] or 0.0
+                if found.starts and at >= last.get(rank, (0.0, pod))[0]:
+                    last[rank] = at, pod
+        return {rank: pod for rank, (_, pod) in last.items()}
 
     def result(self, pods: Iterable[str]) -> tuple[Any, ...]:
         """Returns the result that one of these pods has printed, in a tuple. Returns () if there is none."""

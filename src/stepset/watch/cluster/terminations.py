@@ -72,12 +72,10 @@ class RankPlacement:
 def rank_placement(workload: Workload | None, pods: Sequence[Pod], reports: Reports) -> RankPlacement:
     """Returns which pod runs which rank. The reports of the agents take precedence over the plan."""
     found = RankPlacement(workload.ranks if workload else {}, {})
-    by_rank = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
-    for pod in pods:
-        report = reports.of(pod.uid)
-        if report is not None:
-            by_rank.update({rank: pod for rank, seen in report.ranks.items() if seen.starts})
-    return replace(found, by_rank=by_rank)
+    by_uid = {pod.uid: pod for pod in pods}
+    planned = {rank: pod for pod in pods for rank in found.ranks_of(pod)}
+    started = {rank: by_uid[uid] for rank, uid in reports.placement(by_uid).items()}
+    return replace(found, by_rank={**planned, **started})
 
 
 def observations(
