@@ -136,23 +136,6 @@ class TestFollowing:
         assert list(read_lines(run, follow=True, poll=0.01)) == [LogLine("rank 0", "so far")]
 
 
-class TestTheTail:
-    def test_has_the_last_lines_of_each_source(self, run: RunDir) -> None:
-        recorder = record(run, b"".join(b"[rank 0] line %d\n" % n for n in range(1000)), b"[rank 1] other\n")
-        assert recorder.tail("rank 0")[-1] == "line 999"
-        assert 20 <= len(recorder.tail("rank 0")) <= 100
-        assert recorder.tail("rank 1") == ("other",)
-        assert recorder.tail("rank 2") == ()
-
-    def test_has_no_progress(self, run: RunDir) -> None:
-        recorder = record(run, b'[rank 0] a\n[rank 0] {"stepset": {"step": 1}}\n')
-        assert recorder.tail("rank 0") == ("a",)
-
-    def test_truncates_long_lines(self, run: RunDir) -> None:
-        recorder = record(run, b"[rank 0] " + b"x" * 100_000 + b"\n")
-        assert len(recorder.tail("rank 0")[0]) <= 1000
-
-
 def test_the_logs_of_more_ranks_than_open_files_are_complete(run: RunDir) -> None:
     stream = b"".join(b"[rank %d] line %d\n" % (n, turn) for turn in range(2) for n in range(300))
     record(run, stream[: len(stream) // 2], stream[len(stream) // 2 :]).close()

@@ -57,6 +57,14 @@ class TestRanks:
             ("rank 3", "Running"),
         ]
 
+    def test_that_have_moved_are_shown_in_their_last_pod(self) -> None:
+        """The ranks of an elastic world get new numbers after a restart."""
+        objects, reports = running(), Reports()
+        log(reports, uid(objects, 1), event("started", rank=0), event("exited", rank=0, exit_code=1, at=1.0))
+        log(reports, uid(objects, 0), event("started", rank=0))
+        found = row(status_of(objects, reports, 0.0), "rank 0")
+        assert (found.state, found.pod) == ("Running", objects.pods[0].name)
+
     def test_are_running_while_their_agent_waits_for_peers_and_a_note_names_the_peers(self) -> None:
         objects, reports = running(), Reports()
         log(reports, uid(objects, 0), event("waiting", missing=["run-node-0-1.run"]))
@@ -232,6 +240,31 @@ class TestFailures:
         log(reports, uid(objects, 0), event("started", rank=0), event("exited", rank=0, exit_code=1, at=1.0))
         status = status_of(objects, reports, 0.0)
         assert (status.phase.value, status.failure) == ("Succeeded", None)
+
+
+class TestTheTail:
+    def tail(self, source: str, *lines: str) -> tuple[str, ...]:
+        """The last lines of a source, after a pod has printed `lines`."""
+        reports = Reports()
+        log(reports, "a", *lines)
+        report = reports.of("a")
+        assert report is not None
+        return report.tail(source)
+
+    def test_has_the_last_lines_of_each_source(self) -> None:
+        lines = [*(f"[rank 0] line {n}" for n in range(1000)), "[rank 1] other"]
+        assert self.tail("rank 0", *lines)[-1] == "line 999"
+        assert 20 <= len(self.tail("rank 0", *lines)) <= 100
+        assert self.tail("rank 1", *lines) == ("other",)
+        assert self.tail("rank 2", *lines) == ()
+
+    def test_has_no_progress(self) -> None:
+        progress = '{"stepset": {"step": 1}}'
+        assert self.tail("rank 0", "[rank 0] a", f"[rank 0] {progress}") == ("a",)
+        assert self.tail("rank 0", "[rank 0] a", f"[rank 0] {progress}", "[rank 1] b") == ("a",)
+
+    def test_truncates_long_lines(self) -> None:
+        assert len(self.tail("rank 0", "[rank 0] " + "x" * 100_000)[0]) <= 1000
 
 
 class TestMemory:
