@@ -30,6 +30,11 @@ from stepset.watch.hangs.stalled import with_known_hang
 from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
+_UNEXPLAINED = make_failure(
+    FailureKind.INFRASTRUCTURE,
+    "all pods ended, but too few of them succeeded.",
+    advice="Look at the logs of the pods.",
+)
 
 
 class Supervisor:
@@ -126,7 +131,7 @@ class Supervisor:
                 self._finish(None)
                 return
             restarts = attempt - given.request.attempt
-            failure = diagnose(end.observations, restarts=restarts, local=True) or _unexplained()
+            failure = diagnose(end.observations, restarts=restarts, local=True) or _UNEXPLAINED
             hang = self._journal.tracker.known_hang(time.time(), failure)
             failure = with_known_hang(failure, hang)
             self._journal.attempt_over(failure)
@@ -170,12 +175,6 @@ class Supervisor:
 def _supervisor_failure(reason: str) -> Failure:
     """Returns the failure of a run that could not be executed for reasons outside its ranks."""
     return make_failure(FailureKind.INFRASTRUCTURE, f"the run could not be carried out: {reason}.")
-
-
-def _unexplained() -> Failure:
-    """Returns the failure of a run in which too few pods of a gang succeeded and no cause is known."""
-    message = "all pods ended, but too few of them succeeded."
-    return make_failure(FailureKind.INFRASTRUCTURE, message, advice="Look at the logs of the pods.")
 
 
 # The file descriptors of the agents' pipes and of the runs' locks. Some forked children execute no other program, for

@@ -118,10 +118,6 @@ class Tracker:
     def notes(self) -> tuple[str, ...]:
         return self._status.notes
 
-    @property
-    def phase(self) -> Phase:
-        return self._status.phase
-
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
         """Begins an attempt. All rows become Pending.
 
@@ -143,7 +139,7 @@ class Tracker:
             self._count_restarts([row for row in self._rows() if row.pod == spec.name])
             self._reports.drop(spec.name)
         self._pods[spec.name], self.changed = _Pod(spec, started=True), True
-        if spec.group == self._plan.success.group and self.phase is not Phase.RUNNING:
+        if spec.group == self._plan.success.group and self._status.phase is not Phase.RUNNING:
             self.set(phase=Phase.RUNNING, reason="", started=self._status.started or now)
 
     def _count_restarts(self, rows: Sequence[RankStatus]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepset.run_status import Failure, Phase, RunStatus
+from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.failed import cancelled, failure_of, lost
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
+from stepset.watch.cluster.rank_rows import rows_of
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import RankPlacement, observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
@@ -39,6 +40,16 @@ class State:
     @cached_property
     def seen(self) -> Sequence[Observation]:
         return observations(self.pods, self.objects, self.reports, self.placement)
+
+    @cached_property
+    def rows(self) -> Sequence[RankStatus]:
+        stopped = frozenset(each.pod for each in self.seen if each.stopped)
+        return rows_of(self.pods, self.objects, self.reports, self.placement, stopped)
+
+    @property
+    def uids(self) -> dict[str, str]:
+        """The uid of each pod. The uid differs between attempts, so the evidence of an earlier attempt never counts."""
+        return {pod.name: pod.uid for pod in self.pods}
 
     @cached_property
     def trouble(self) -> Trouble | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from stepset.run_status import Phase, RankStatus, RunStatus
+from stepset.run_status import Phase, RunStatus
 from stepset.watch.bounded_json import without_nan
 from stepset.watch.cluster.failed import lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.phase import TERMINATING, Decision, State, decide
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.cluster.rank_rows import final_rows, rows_of
+from stepset.watch.cluster.rank_rows import final_rows
 from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.trouble import STARTING
 from stepset.watch.cluster.workload import Workload, described
@@ -32,8 +32,6 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     decision = decide(state)
     if decision.verdict is not None:
         return decision.verdict
-    pods = state.pods
-    rows = rows_of(pods, objects, reports, state.placement, frozenset(o.pod for o in state.seen if o.stopped))
     status = RunStatus(
         name=workload.run,
         job=workload.job or workload.run,
@@ -49,50 +47,40 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             *_unreadable(workload),
             *reports.notes_of(workload.created),
             *restarts_of(objects, reports),
-            *_beside(pods),
+            *_beside(state.pods),
         ),
     )
     status = described(status, workload)
-    # The uid of a pod differs between attempts. Therefore the evidence of an earlier attempt never counts.
-    uids = {pod.name: pod.uid for pod in pods}
-    status = (
-        _final(status, state, decision, rows, uids) if decision.phase.final else _current(status, state, rows, uids)
-    )
-    return with_slow(status, reports.joins, uids)
+    status = _final(status, state, decision) if decision.phase.final else _current(status, state)
+    return with_slow(status, reports.joins, state.uids)
 
 
-def _current(status: RunStatus, state: State, rows: Sequence[RankStatus], uids: Mapping[str, str]) -> RunStatus:
+def _current(status: RunStatus, state: State) -> RunStatus:
     """Returns the status of a run that has not finished."""
     pods, trouble = state.pods, state.trouble
-    stop = (TERMINATING,) if state.deleted else stopping(state.workload, pods, state.seen)
+    stopped = [*stopping(state.workload, pods, state.seen), *_waiting(pods, state.reports)]
     current = status.with_(
-        ranks=tuple(rows),
-        notes=(*status.notes, *stop, *(() if state.deleted else _waiting(pods, state.reports))),
+        ranks=tuple(state.rows),
+        notes=(*status.notes, *([TERMINATING] if state.deleted else stopped)),
         trouble=trouble.failure if trouble is not None and trouble.serious else None,
         waiting=trouble.waiting if trouble is not None else None,
     )
-    return with_hang(current, state.reports.stalled.of(current.ranks, uids))
+    return with_hang(current, state.reports.stalled.of(current.ranks, state.uids))
 
 
-def _final(
-    status: RunStatus, state: State, decision: Decision, rows: Sequence[RankStatus], uids: Mapping[str, str]
-) -> RunStatus:
+def _final(status: RunStatus, state: State, decision: Decision) -> RunStatus:
     """Returns the status of a run that has finished."""
-    workload, pods, reports, failure = state.workload, state.pods, state.reports, decision.failure
-    result = None
+    workload, pods, reports, result, notes = state.workload, state.pods, state.reports, None, status.notes
     if decision.phase is Phase.SUCCEEDED:
         reported = _result(workload, pods, reports)
         result = without_nan(reported)
-        if result is not reported:
-            status = status.with_(notes=(*status.notes, NOT_FINITE))
         alone = reports.alone_note((pod.uid for pod in pods if pod.succeeded), workload.world_size)
-        status = status.with_(notes=(*status.notes, *alone))
-    hang = reports.stalled.before_stop(rows, uids, failure)
-    if failure is not None:
-        failure = with_known_hang(failure, hang)
-    ranks = tuple(final_rows(rows, failure))
-    final = status.with_(finished=decision.at, ranks=ranks, failure=failure, result=result, hang=hang)
-    return final.with_ttl(workload.ttl)
+        notes = (*notes, *([] if result is reported else [NOT_FINITE]), *alone)
+    hang = reports.stalled.before_stop(state.rows, state.uids, decision.failure)
+    failure = decision.failure and with_known_hang(decision.failure, hang)
+    ranks = tuple(final_rows(state.rows, failure))
+    changes = {"ranks": ranks, "failure": failure, "result": result, "hang": hang, "notes": notes}
+    return status.with_(finished=decision.at, **changes).with_ttl(workload.ttl)
 
 
 def _beside(pods: Sequence[Pod]) -> list[str]:
