@@ -209,7 +209,7 @@ class Gang:
         spec = pod.spec
         self._journal.tracker.pod_ended(spec, code, pod.stopped_at)
         pending = self._pending.pop(spec.name, [])
-        if code == 0 and not pod.stopped:
+        if code == 0 and pod.stopped_at is None:
             self._pod_succeeded(pod)
             return
         if self._replaces(pod):
@@ -224,14 +224,11 @@ class Gang:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             tail=self._journal.tracker.tail(spec.source),
-            stopped=pod.stopped,
+            stopped=pod.stopped_at is not None,
             out_of_memory=self._oom_killer_struck() if code == -signal.SIGKILL else None,
         )
-        report = verdict.get("stepset") if isinstance(verdict := pod.verdict(), dict) else None
-        failed = report.get("failed") if isinstance(report, dict) else None
-        if isinstance(failed, dict):
-            for event in read_events([{**failed, "event": "failed"}], MOST_RANKS):
-                own = self._observation(pod, event)
+        for event in read_events([{**failed, "event": "failed"}] if (failed := pod.verdict()) else [], MOST_RANKS):
+            own = self._observation(pod, event)
         self._node_lost = self._node_lost or (bool(self._plan.world.elastic) and self._lost(pod))
         self._fail(own)
 
@@ -278,14 +275,10 @@ class Gang:
             return False
         return now >= self._stragglers_until or not any(p.running for p in self._of(self._plan.success.group))
 
-    def _success(self) -> None:
-        self._succeeded = True
-        self._stop()
-
     def _lost(self, pod: LocalPod) -> bool:
         """Whether the node is lost, that is, whether a signal from outside this process terminated the pod."""
         code = pod.exit_code or 0
-        return not pod.stopped and (code < 0 or 128 < code < 128 + signal.NSIG)
+        return pod.stopped_at is None and (code < 0 or 128 < code < 128 + signal.NSIG)
 
     def _replaces(self, pod: LocalPod) -> bool:
         """Restarts a lost node and returns True, if the other nodes of the elastic world can continue.
@@ -349,7 +342,8 @@ class Gang:
         if self._stop_at is not None and now >= self._stop_at and self._stopped_at is None:
             self._stop()
         if self._stopped_at is None and self._stragglers_have_ended(now):
-            self._success()
+            self._succeeded = True
+            self._stop()
         for pod in self._pods:
             if pod.running and self._kill_at is not None and now >= self._kill_at:
                 pod.kill()

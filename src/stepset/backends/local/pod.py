@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +17,7 @@ from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, read_regular, write_private
 from stepset.directory_trees import discard_tree
-from stepset.watch.bounded_json import parse_json
+from stepset.watch.cluster.message import read_termination_message
 from stepset.watch.lines import Splitter
 
 _CHUNK = 1024 * 1024
@@ -46,11 +47,6 @@ class LocalPod:
     def running(self) -> bool:
         """Whether the agent was started, and `has_ended` has not returned True yet."""
         return self._process is not None and self.exit_code is None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether this process has asked the pod to stop."""
-        return self.stopped_at is not None
 
     def start(self, lifeline: int, guard: Guard | None, stdin: int | None = None) -> None:
         """Starts the agent in an empty directory. Raises OSError.
@@ -118,12 +114,13 @@ class LocalPod:
             self.exit_code = self._process.poll()
         return self.exit_code is not None
 
-    def verdict(self) -> Any:
-        """Returns the content of the agent's termination log, or None."""
+    def verdict(self) -> Mapping[str, Any] | None:
+        """Returns the agent's verdict on a failure, from its termination log. Returns None if there is no verdict."""
         try:
-            return parse_json(read_regular(self.spec.directory / "termination-log"))
-        except (OSError, ValueError):
+            message = read_regular(self.spec.directory / "termination-log").decode("utf-8", "replace")
+        except OSError:
             return None
+        return read_termination_message(message, self.exit_code or 0, agent=True).failed
 
     def terminate(self) -> None:
         """Asks the agent to stop its pod within the grace period. A second call stops the pod at once."""
