@@ -14,7 +14,7 @@ from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
 from stepset.plan.secret_variables import secret_variables
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
-from stepset.watch.cluster.reports import RankReport, Reports
+from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import KnownHang, with_hang
 from stepset.watch.lines import Batch
@@ -49,6 +49,7 @@ class Tracker:
         self._restarts: dict[str, int] = {}  # source -> the number of its restarts before the current start of its pod
         self._ended: tuple[Failure | None] | None = None  # the failure of an attempt that has ended
         self._reports, self._known_hang = Reports(), KnownHang()
+        self._printers: dict[str, PodReport] = {}  # source -> the report of the pod that has printed its last output
         self.changed = True
 
     def status(self, last_line: Callable[[str], tuple[str, float | None]]) -> RunStatus:
@@ -77,13 +78,15 @@ class Tracker:
         if reports.see(spec.name, batch):
             self._known_hang.see(self._with_hang(self._status.with_(ranks=tuple(self._rows()))).hang, now)
             self.changed = True
+        if (report := reports.of(spec.name)) is not None:
+            self._printers |= dict.fromkeys(batch.printed(), report)
         if batch.progress:
             self.set(progress=reports.progress, points=reports.points)
         self._note(*reports.notes_of(self._status.created))
 
     def tail(self, source: str) -> tuple[str, ...]:
         """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
-        report = self._reports.printers.get(source)
+        report = self._printers.get(source)
         return report.tail(source) if report is not None else ()
 
     def last_line(self, source: str) -> tuple[str, float | None]:
@@ -92,7 +95,7 @@ class Tracker:
         Progress reports and the states of incomplete lines are output, but not lines. The line is "" if there is no
         line. The time is None if there is no output.
         """
-        report = self._reports.printers.get(source)
+        report = self._printers.get(source)
         return (report.last_line(source), report.printed_at.get(source)) if report is not None else ("", None)
 
     @property
@@ -126,6 +129,7 @@ class Tracker:
         self._count_restarts(self._rows())
         self._pods, self._ended = {spec.name: _Pod(spec) for spec in specs}, None
         self._reports.clear()
+        self._printers.clear()
         self._known_hang.clear()
         self.set(attempt=attempt, hang=None)
 

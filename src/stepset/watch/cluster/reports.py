@@ -77,7 +77,6 @@ class Reports:
         notes: notes about reports that were not kept because of a limit.
         checkpoint: the checkpoint from which the last attempt continues, and the time at which it was written. None if
             there is no checkpoint.
-        printers: a mapping from each source to the report of the pod that has printed its last output.
         stalled: the evidence of ranks that make no progress.
         joins: when ranks have joined their last collectives.
     """
@@ -91,7 +90,6 @@ class Reports:
         self.points: tuple[ProgressPoint, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.checkpoint: tuple[str, float] | None = None
-        self.printers: dict[str, PodReport] = {}
         self.stalled = StalledRanks()
         self.joins = JoinTimes()
 
@@ -120,10 +118,9 @@ class Reports:
                         tail[position] = b""
                 elif len(line) > KEPT:
                     tail[position] = line[:KEPT]
-        for source in batch.printed():
-            if source in report.printed_at or len(report.printed_at) < _SOURCES:
-                self.printers[source] = report
-                if batch.at is not None:
+        if batch.at is not None:
+            for source in batch.printed():
+                if source in report.printed_at or len(report.printed_at) < _SOURCES:
                     report.printed_at[source] = batch.at
         for progress in batch.progress:
             self.progress = merge_progress(self.progress, progress)
@@ -150,7 +147,6 @@ class Reports:
     def clear(self) -> None:
         """Drops the reports of all pods, because a new attempt begins. Keeps the progress."""
         self._pods.clear()
-        self.printers.clear()
         self._sources = 0
         self.stalled.clear()
         self.joins.clear()
@@ -204,8 +200,6 @@ class Reports:
         kept = objects.history.known
         for pod in [pod for pod in self._pods if pod not in kept]:
             self.drop(pod)
-        left = {id(report) for report in self._pods.values()}
-        self.printers = {source: report for source, report in self.printers.items() if id(report) in left}
         self._sources = sum(len(report.tails) for report in self._pods.values())
         self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._pods))
 
