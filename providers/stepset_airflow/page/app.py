@@ -89,7 +89,7 @@ def make_app() -> FastAPI:
         "/api/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/stacks",
         stacks,
         methods=["GET"],
-        dependencies=[*MAY_READ],
+        dependencies=[*MAY_READ, Depends(check_may_read_stacks)],
     )
     return app
 
@@ -108,21 +108,31 @@ def static_file(name: str, request: Request) -> Response:
     return _file(request, known[name].read_bytes(), kind)
 
 
-def run(
+def run_data(
     dag_id: str,
     run_id: str,
     task_id: str,
     session: SessionDep,
-    user: GetUserDep,
     map_index: Annotated[int, Query(ge=-1)] = -1,
     region_id: UUID | None = None,
     region_index: Annotated[int | None, Query(ge=0)] = None,
-) -> Response:
-    """Returns the data of a task instance's run.
+) -> dict[str, Any]:
+    """Returns the result of `run_page` for the task instance of a request. Responds with status 404 if it is missing.
 
-    If the task is in a loop and the request contains no region, returns the data of the latest iteration.
+    If the task is in a loop and the request contains no region, the result is about the latest iteration.
     """
-    found = _run_page(session, dag_id, run_id, task_id, map_index, region_id, region_index)
+    region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
+    found = run_page(session, dag_id, run_id, task_id, map_index, region)
+    if found is None:
+        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
+    return found
+
+
+RunData = Annotated[dict[str, Any], Depends(run_data)]
+
+
+def run(dag_id: str, user: GetUserDep, found: RunData) -> Response:
+    """Returns the data of a task instance's run."""
     may = permissions_of(user)(dag_id)
     found["stacks"] = may_read_stacks(user, dag_id)
     if found["training"] is not None:
@@ -131,24 +141,17 @@ def run(
     return _data(found)
 
 
-def stacks(
-    request: Request,
-    dag_id: str,
-    run_id: str,
-    task_id: str,
-    session: SessionDep,
-    user: GetUserDep,
-    map_index: Annotated[int, Query(ge=-1)] = -1,
-    region_id: UUID | None = None,
-    region_index: Annotated[int | None, Query(ge=0)] = None,
-) -> Response:
-    """Returns an HTML document with the stacks of a task instance's running ranks, or why these cannot be read.
-
-    The ranks continue. A request that another site has started is rejected.
-    """
+def check_may_read_stacks(request: Request, dag_id: str, user: GetUserDep) -> None:
+    """Rejects a request for stacks that another site has started, or for which the user lacks the permission."""
     if request.headers.get("sec-fetch-site", _OWN_SITE[0]) not in _OWN_SITE or not may_read_stacks(user, dag_id):
         raise HTTPException(403, "you may not read the stacks of this DAG's ranks")
-    found = _run_page(session, dag_id, run_id, task_id, map_index, region_id, region_index)
+
+
+def stacks(request: Request, session: SessionDep, found: RunData) -> Response:
+    """Returns an HTML document with the stacks of a task instance's running ranks, or why these cannot be read.
+
+    The ranks continue.
+    """
     where = {name: found["task"][name] for name in found["task"] if name not in ("state", "try_number", "tries")}
     record, name = stored_record(session, where), (found["training"] or {}).get("run", "")
     session.close()  # the ranks may need long to answer
@@ -158,22 +161,6 @@ def stacks(
     except StepsetError as error:
         body, status = message_page(str(error), name), 503
     return Response(body, status, media_type="text/html", headers={**_DOCUMENT_HEADERS, "Cache-Control": _DATA_CACHE})
-
-
-def _run_page(
-    session: SessionDep,
-    dag_id: str,
-    run_id: str,
-    task_id: str,
-    map_index: int,
-    region_id: UUID | None,
-    region_index: int | None,
-) -> dict[str, Any]:
-    region = None if region_index is None else Region("" if region_id is None else str(region_id), region_index)
-    found = run_page(session, dag_id, run_id, task_id, map_index, region)
-    if found is None:
-        raise HTTPException(404, f"task {task_id} of run {run_id} of DAG {dag_id} does not exist")
-    return found
 
 
 def sweep(
