@@ -121,6 +121,14 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     }
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
+    job: Any
+    function: str | None
+    checkpoint_dir: str | None
+    queue_name: str | None
+    backend: str | None
+    log_ranks: str | int | Sequence[int] | None
+    warm_start: Asset | None
+    deferrable: bool
     _sets_function: ClassVar[bool] = False
     """Whether the class sets `function` in `execute`. True only for the operator of the decorator."""
 
@@ -182,63 +190,19 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         on_orphan: str = "keep",
         **kwargs: Any,
     ) -> None:
+        arguments = locals()
+        given = {name: arguments[name] for name in (*OPTIONS, *JOB_FIELDS)}
         unknown = take_unknown(type(self), kwargs, unmapping=is_unmapping(self))
         super().__init__(**kwargs)
         if warm_start is not None and warm_start not in self.inlets:
             self.inlets = [*self.inlets, warm_start]
+        for parameter, value in given.items():
+            setattr(self, parameter, value)
         self.job = templatable(job)
-        self.name = name
-        self.framework = framework
-        self.num_nodes = num_nodes
-        self.procs_per_node = procs_per_node
-        self.image = image
-        self.script = script
-        self.module = module
-        self.command = command
-        self.function = function
-        self.args = args
-        self.code = code
-        self.requirements = requirements
-        self.env = env
-        self.resources_per_node = resources_per_node
-        self.storage = storage
-        self.checkpoint_dir = checkpoint_dir
-        self.roles = roles
-        self.restart = restart
-        self.hang = hang
-        self.deadline = deadline
-        self.termination_grace_period = termination_grace_period
-        self.ttl = ttl
-        self.scheduling = scheduling
-        self.network = network
-        self.service_account = service_account
-        self.security = security
-        self.labels = labels
-        self.annotations = annotations
-        self.pod_template = pod_template
-        self.agent = agent
-        self.queue_name = queue_name
-        self.backend = backend
-        self.target = target
-        self.log_ranks = log_ranks
-        self.warm_start = warm_start
-        self.exit_code_policy = exit_code_policy
-        self.callbacks = callbacks
-        self.durable = durable
-        self.wait_for_completion = wait_for_completion
-        self.deferrable = deferrable
-        self.kubernetes_conn_id = kubernetes_conn_id
-        self.namespace = namespace
-        self.in_cluster = in_cluster
-        self.cluster_context = cluster_context
-        self.config_file = config_file
         self.poll_interval = in_seconds(poll_interval)
         self.admission_timeout = in_seconds(admission_timeout)
         self.startup_timeout = in_seconds(startup_timeout)
         self.quiet_after = in_seconds(quiet_after)
-        self.on_finish_action = on_finish_action
-        self.on_kill_action = on_kill_action
-        self.on_orphan = on_orphan
         self._environment: dict[str, str] = {}
         self.link_fields = None
         self._local_run: LocalRun | None = None
