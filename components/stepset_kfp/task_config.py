@@ -3,11 +3,13 @@
 KFP passes the settings to the step as a dsl.TaskConfig, which contains parts of a pod's spec. KFP passes only the
 fields that the component lists as passthroughs (kubeflow/pipelines backend/src/v2/driver/driver.go). If an input of the
 component contradicts a setting of the task, the input is used.
+
+`allow_several_nodes` decides whether pods on several nodes can mount a claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from stepset.spec.template import NODE
@@ -121,3 +123,20 @@ def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[st
     }
     volumes = {"volumes": [dict(each) for each in task.volumes]} if task.volumes else {}
     return merge({"spec": {"containers": [container], **volumes}}, own)
+
+
+WORKSPACE_MOUNT = "/kfp-workspace"
+"""The directory at which KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
+WORKSPACE_REMEDY = (
+    'dsl.WorkspaceConfig(SIZE, dsl.KubernetesWorkspaceConfig(pvcSpecPatch={"accessModes": ["ReadWriteMany"]}))'
+)
+"""The part of error messages that describes a workspace for training on several nodes."""
+
+
+def allow_several_nodes(modes: Collection[str]) -> bool:
+    """Returns whether pods on several nodes can mount a claim with these access modes.
+
+    >>> allow_several_nodes(["ReadWriteOnce"])
+    False
+    """
+    return bool({"ReadWriteMany", "ReadOnlyMany"} & set(modes))

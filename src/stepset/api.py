@@ -16,8 +16,7 @@ from stepset.errors import explain_interrupt
 from stepset.frameworks import make_plan
 from stepset.job_source.request import JobSource as JobSource
 from stepset.job_source.request import RunArguments, job_of, request_of, run_request
-from stepset.notebook.display import NotebookDisplay
-from stepset.notebook.kernel import display_of_kernel
+from stepset.notebook.display import NotebookDisplay, display_of_kernel
 from stepset.notebook.results import ExplainRows, RunList
 from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.run_status import RunStatus

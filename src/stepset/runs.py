@@ -10,15 +10,13 @@ from typing import Any
 
 import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
-from stepset.backends.base import Backend, ClusterOptions, LogSelection
-from stepset.backends.cancel import cancel_and_wait
-from stepset.backends.of_job import names_of_runs
+from stepset.backends.base import Backend, ClusterOptions, LogSelection, cancel_and_wait, names_of_runs
 from stepset.errors import BadInputError, StepsetError, TrainingFailedError, explain_interrupt
 from stepset.html.calls import continues_sentence, diagnose_call
 from stepset.html.card import card, cell
 from stepset.html.escaped import escaped
 from stepset.log_sources import check_sources, sources_of
-from stepset.notebook.kernel import display_of_kernel
+from stepset.notebook.display import display_of_kernel
 from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
 from stepset.run_filter import RunFilter, phases_of, reasons_of
 from stepset.run_status import LogLine, Phase, RunStatus

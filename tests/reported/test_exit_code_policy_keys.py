@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.run_status import Failure, FailureKind
-from stepset_airflow.run.exit_policy import check_policy, outcome_of, skip_reason
-from stepset_airflow.run.exit_policy_keys import parse_key
+from stepset_airflow.run.exit_policy import check_policy, outcome_of, parse_key, skip_reason
 
 pytestmark = pytest.mark.airflow
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepset.errors import BadInputError
-from stepset_kfp.access_modes import WORKSPACE_MOUNT, WORKSPACE_REMEDY, allow_several_nodes
-from stepset_kfp.authoring.encoding import WORKSPACE, is_artifact, is_channel, type_of
-from stepset_kfp.authoring.free_names import first_free
+from stepset_kfp.authoring.encoding import WORKSPACE, first_free, is_artifact, is_channel, type_of
+from stepset_kfp.task_config import WORKSPACE_MOUNT, WORKSPACE_REMEDY, allow_several_nodes
 
 if TYPE_CHECKING:
     from kfp.dsl import BaseComponent, PipelineConfig

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from stepset_kfp.authoring.cluster_checks import may_run_on_cluster
-from stepset_kfp.authoring.encoding import has_runtime_value
-from stepset_kfp.authoring.free_names import first_free
+from stepset_kfp.authoring.encoding import first_free, has_runtime_value
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask

@@ -10,11 +10,11 @@ import copy
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
 from stepset.spec.scalars import Scalar
-from stepset_kfp.authoring.free_names import first_free
 from stepset_kfp.encoding import ENCODED_INPUTS, FLOAT, FORMS, ITEMS, JSON, SOURCE, TEXT, TEXTS, VALUE
 from stepset_kfp.job_inputs import TEXT_FIELDS
 
@@ -334,3 +334,15 @@ def _number_source(value: float) -> str:
     if isinstance(value, float) and (value != value or abs(value) == float("inf")):
         return ".nan" if value != value else f"{'-' if value < 0 else ''}.inf"
     return str(value)
+
+
+def first_free(name: str, taken: Collection[str], separator: str = "-") -> str:
+    """Returns `name`, or `name` with a number if `name` is in `taken`.
+
+    The function tries the numbers 2, 3 and so on until the result is not in `taken`.
+
+    >>> first_free("train", {"train", "train-2"})
+    'train-3'
+    """
+    names = chain([name], (f"{name}{separator}{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)

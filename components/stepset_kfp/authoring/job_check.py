@@ -24,14 +24,13 @@ from stepset.plan.ranks import max_ranks
 from stepset.spec.load import parse_job
 from stepset.targets.validation.preflight import check
 from stepset.watch.present.sources import ranks_to_log
-from stepset_kfp.access_modes import WORKSPACE_MOUNT
 from stepset_kfp.authoring.encoding import WORDS, WORKSPACE, Encoder, has_runtime_value, is_channel, text_parts, type_of
 from stepset_kfp.authoring.loop_names import check_loop_name
 from stepset_kfp.encoding import with_decoded_inputs
 from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, job_mapping
 from stepset_kfp.options import check_options
 from stepset_kfp.step.owner import Identity
-from stepset_kfp.task_config import with_task_config
+from stepset_kfp.task_config import WORKSPACE_MOUNT, with_task_config
 
 if TYPE_CHECKING:
     from kfp.dsl.pipeline_channel import PipelineChannel

@@ -18,11 +18,10 @@ from typing import Any, Protocol
 from stepset.directory_trees import discard_tree
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.printable import printable
-from stepset_kfp.access_modes import WORKSPACE_MOUNT
 from stepset_kfp.backend import backend_name
 from stepset_kfp.outputs.artifacts import leaves_its_store
 from stepset_kfp.outputs.contained_copy import OutsideError, copy_contained, open_contained
-from stepset_kfp.task_config import TaskConfig
+from stepset_kfp.task_config import WORKSPACE_MOUNT, TaskConfig
 
 _ANYWHERE = (Path("/"),)
 """The roots for copying the inputs. Any path is allowed, because KFP sets the paths of the inputs."""

@@ -21,7 +21,6 @@ from stepset.errors import BadInputError, InfrastructureError
 from stepset.spec.job import TrainingJob
 from stepset.targets.gang import queue_labels
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
-from stepset_kfp.access_modes import WORKSPACE_REMEDY, allow_several_nodes
 from stepset_kfp.backend import in_kfp_pod
 from stepset_kfp.step.orphan import orphan_stop
 from stepset_kfp.step.owner import PIPELINE_RUN, Identity, identity_of, own_pod
@@ -30,7 +29,7 @@ from stepset_kfp.step.run_record import RECORD, RunRecord
 from stepset_kfp.step.starts import with_counted_resumes, with_earlier_starts
 from stepset_kfp.step.step_job import StepJob
 from stepset_kfp.step.step_log import log_lines
-from stepset_kfp.task_config import TaskConfig, claims
+from stepset_kfp.task_config import WORKSPACE_REMEDY, TaskConfig, allow_several_nodes, claims
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 

@@ -11,9 +11,8 @@ from airflow.sdk import get_parsing_context
 from airflow.sdk.exceptions import AirflowFailException
 
 from stepset_airflow.airflow_internals import current_dag, parsed_file
-from stepset_airflow.parsing.given import Given
+from stepset_airflow.parsing.given import Given, located, place_of
 from stepset_airflow.parsing.job import job_problems, missing_parts
-from stepset_airflow.parsing.place import located, place_of
 from stepset_airflow.parsing.templates import Templates, known_parts, syntax_problems
 from stepset_airflow.parsing.unknown_parameters import (
     PROGRAMS,

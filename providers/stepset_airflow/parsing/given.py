@@ -1,11 +1,12 @@
-"""The arguments of an operator when a DAG file is parsed. Some values are unknown until the task runs."""
+"""The arguments of an operator when a DAG file is parsed. Some values are unknown, and the task may not exist yet."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepset_airflow.airflow_internals import current_dag, current_task_group
 from stepset_airflow.parsing.templates import Templates, is_of_a_task
 
 
@@ -52,3 +53,18 @@ class Given:
         """Returns a problem for each parameter that contains the result of another task but is not templated."""
         names = [name for name, value in self.values.items() if name not in self.templated and is_of_a_task(value)]
         return [f"{name}: the result of another task is possible in templated parameters only" for name in names]
+
+
+def place_of(arguments: Mapping[str, Any]) -> str:
+    """Returns `DAG 'name', task 'name'` for the arguments of a constructor. Without a DAG, returns `task 'name'`."""
+    task_id = arguments.get("task_id")
+    dag = arguments.get("dag") or current_dag()
+    if dag is None:
+        return f"task {task_id!r}"
+    group = arguments.get("task_group") or current_task_group(dag)
+    return f"DAG {dag.dag_id!r}, task {group.child_id(task_id) if group is not None and task_id else task_id!r}"
+
+
+def located(problems: Iterable[str], place: str) -> str:
+    """Returns one line for each problem. Each line starts with `place`."""
+    return "\n".join(f"{place}: {' '.join(problem.splitlines())}" for problem in problems)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset_airflow.airflow_internals import current_dag, current_task_group
 from stepset_airflow.parsing.arguments import check_names, check_values
-from stepset_airflow.parsing.place import located, place_of
+from stepset_airflow.parsing.given import located, place_of
 from stepset_airflow.parsing.unknown_parameters import MAPPED_TO_CODE, defaults_of, take_unknown
 from stepset_airflow.run.job_fields import templatable
 

@@ -1,4 +1,4 @@
-"""The protocols of backends, run handles and listeners, and the dataclasses for their arguments."""
+"""The protocols of backends, run handles and listeners, their arguments, and functions for every backend."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from stepset.defaults import STARTUP_TIMEOUT
+from stepset.errors import RunNotFoundError
+from stepset.run_filter import RunFilter
 from stepset.run_status import LogLine, RunStatus
 
 if TYPE_CHECKING:  # code that only reads the state of a run should not import the model of a job
@@ -279,3 +281,36 @@ class Backend(Protocol):
 
     def cancel(self, name: str) -> RunStatus:
         """Asks the run to stop, and returns at once. A second call kills the run."""
+
+
+def cancel_and_wait(backend: Backend, name: str, *, kill: bool = False) -> tuple[bool, RunStatus]:
+    """Stops a run. Returns whether the run had already finished, and the final status.
+
+    A run in the phase Lost is also cancelled, because its ranks may still be running.
+
+    Args:
+        kill: whether to kill the ranks at once instead of giving them time to exit.
+    """
+    before = backend.cancel(name)
+    if before.phase.final:
+        return True, before
+    if kill:
+        backend.cancel(before.name)
+    return False, backend.wait(before.name)
+
+
+def names_of_runs(backend: Backend, job: str) -> list[str]:
+    """Returns the names of the runs of a job, the newest first. Raises RunNotFoundError if the job has no runs."""
+    runs = RunFilter(jobs=frozenset({job})).select(backend.list())
+    if not runs:
+        raise RunNotFoundError(f"{job}: there is no run of a job of this name in {backend.place}")
+    return [run.name for run in runs]
+
+
+def newest_run(backend: Backend, place: str = "") -> RunStatus:
+    """Returns the newest of all runs. Raises RunNotFoundError if there is no run. The message starts with `place`."""
+    runs = backend.list()
+    if not runs:
+        where = f"{place}: " if place else ""
+        raise RunNotFoundError(f"{where}there is no run in {backend.place}; start one with stepset run")
+    return max(runs, key=lambda run: run.created)

@@ -9,11 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.base import Backend
+from stepset.backends.base import Backend, newest_run
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.checkpoints import FRESH, has_checkpoint
 from stepset.backends.local.runs.run_dir import RecordedJob
-from stepset.backends.of_job import newest_run
 from stepset.errors import BadInputError
 from stepset.functions.program import called_function
 from stepset.html.calls import function_call

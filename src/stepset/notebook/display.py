@@ -7,6 +7,7 @@ prints the lines and states. A kernel would not assign the output of another thr
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -200,3 +201,15 @@ class _Waiter(threading.Thread):
             raise self._error
         assert self._final is not None
         return self._final
+
+
+def display_of_kernel() -> NotebookDisplay | None:
+    """Returns a display if a kernel executes a cell in this thread. Returns None in plain programs and terminals.
+
+    A kernel has loaded IPython before it executes a cell, so this function does not import IPython.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None or threading.current_thread() is not threading.main_thread():
+        return None
+    return NotebookDisplay()

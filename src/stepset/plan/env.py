@@ -1,4 +1,4 @@
-"""Merges stepset's environment variables with the job's variables, and records the reason for each variable."""
+"""Merges the variables of stepset and of the job, records the reason for each, and lists those with secret values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from stepset.errors import BadInputError
 from stepset.plan.expand import references
-from stepset.plan.model import EnvEntry
-from stepset.plan.values import FieldValue, SecretValue, Text, Value
+from stepset.plan.model import EnvEntry, LaunchPlan
+from stepset.plan.values import RENDEZVOUS_ID, FieldValue, SecretValue, Text, Value
 from stepset.spec.environ import EnvField, EnvSecret, EnvVar
 
 ALWAYS_RESERVED = (
@@ -98,3 +98,19 @@ def merge_env(
 def _refers_to(value: Value, names: Container[str]) -> bool:
     parts = [part for part in value.parts if isinstance(part, str)] if isinstance(value, Text) else []
     return any(found.name in names for part in parts if "$(" in part for found in references(part) if found.name)
+
+
+def secret_variables(plan: LaunchPlan) -> list[str]:
+    """Returns the names of the variables that contain either the random rendezvous ID or a value from a Secret.
+
+    The result contains the variables of all groups, because a launcher can report failures and results of ranks that
+    run in the pods of another group.
+    """
+    return sorted(
+        {
+            entry.name
+            for group in plan.groups
+            for entry in group.env
+            if isinstance(entry.value, SecretValue) or entry.value == RENDEZVOUS_ID
+        }
+    )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.spec.template import writable_mounts
 from stepset.targets.notes import checkpoint_notes
-from stepset_kfp.access_modes import WORKSPACE_MOUNT
 from stepset_kfp.authoring.encoding import WORKSPACE, has_runtime_value, is_channel
+from stepset_kfp.task_config import WORKSPACE_MOUNT
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask

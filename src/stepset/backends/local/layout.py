@@ -16,10 +16,10 @@ from stepset.backends.local.environment import Host, local_entries
 from stepset.backends.local.leftovers import POD_MARK
 from stepset.backends.local.net import Claims
 from stepset.errors import BadInputError
+from stepset.plan.env import secret_variables
 from stepset.plan.expand import expand
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan, PodGroup
 from stepset.plan.ranks import command_is_rank, rank_config
-from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import (
     Attempt,
     CodePath,

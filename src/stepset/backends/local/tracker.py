@@ -12,7 +12,7 @@ from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED
 from stepset.hang import Hang
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
-from stepset.plan.secret_variables import secret_variables
+from stepset.plan.env import secret_variables
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.hangs.joins import with_slow

@@ -61,7 +61,7 @@ def run_named(backend: Backend, name: str | None) -> RunStatus:
 
     If `name` is None, returns the status of the newest run, and prints the name of this run to stderr.
     """
-    from stepset.backends.of_job import newest_run
+    from stepset.backends.base import newest_run
     from stepset.cli.output.terminal import print_message
     from stepset.printable import printable
 

@@ -58,7 +58,7 @@ def delete(
     if job is None:
         found = backend.delete(names or (), dry_run=dry_run)
     else:
-        from stepset.backends.of_job import names_of_runs
+        from stepset.backends.base import names_of_runs
 
         found = backend.delete(names_of_runs(backend, job), dry_run=True)
         if not dry_run:

@@ -165,7 +165,7 @@ def cancel(
       stepset cancel digits
       stepset cancel digits --now
     """
-    from stepset.backends.cancel import cancel_and_wait
+    from stepset.backends.base import cancel_and_wait
     from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import print_message
     from stepset.printable import printable

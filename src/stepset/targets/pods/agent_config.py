@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepset.plan.env import secret_variables
 from stepset.plan.model import LAUNCHER, NODE, WAIT_FOR_ALL, PodGroup
 from stepset.plan.ranks import command_is_rank, rank_config
-from stepset.plan.secret_variables import secret_variables
 from stepset.plan.values import resolve
 from stepset.spec.template import node_container, node_secret_names
 from stepset.targets.names import CODE_DIR, RUN_DIR, SOURCE_DIR, InManifest, PodNames

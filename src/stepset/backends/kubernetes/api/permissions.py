@@ -1,4 +1,4 @@
-"""Detects replies that deny a permission, and creates the command that grants the permission."""
+"""Detects replies that deny a permission, creates the command that grants it, and reads the name of the account."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.option_names import Interface, option
 from stepset.errors import InfrastructureError
+from stepset.unstructured import part, text
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 # The server quotes the name of the account with Go's %q. Then the server escapes `&`, `<` and `>`.
@@ -124,3 +126,16 @@ def lacks_permission(reply: Reply) -> bool:
     """
     message = str(reply.body.get("message", ""))
     return reply.status == 403 and " cannot " in message and ' resource "' in message
+
+
+_WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+async def account_name(client: Client) -> str:
+    """Returns the name of the account. Returns "" if the server refuses the request or is older than Kubernetes 1.28.
+
+    By default, the ClusterRole `system:basic-user` permits this request to all authenticated accounts.
+    """
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    reply = await client.post(_WHO_AM_I, review)
+    return text(part(reply.body, "status", "userInfo"), "username") if reply.accepted else ""

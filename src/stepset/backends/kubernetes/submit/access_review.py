@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client, gather
-from stepset.backends.kubernetes.api.permissions import MAY_NOT_EXIST, Grant
+from stepset.backends.kubernetes.api.permissions import MAY_NOT_EXIST, Grant, account_name
 from stepset.backends.option_names import Interface
 from stepset.errors import InfrastructureError
 from stepset.targets.rbac import FOR_DIAGNOSES, rules

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client
-from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.permissions import Grant, account_name
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.submit.access_review import (

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.lookup import Lookup, kueue_resource, look_up
-from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.permissions import Grant, account_name
 from stepset.backends.kubernetes.api.resources import KUEUE_VERSIONS, PRIORITY_CLASSES, Manifest, Resource
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.targets.metadata import QUEUE_LABEL, QUEUE_PRIORITY_LABEL

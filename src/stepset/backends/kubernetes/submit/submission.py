@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.permissions import lacks_permission
+from stepset.backends.kubernetes.api.permissions import account_name, lacks_permission
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnreachableError
 from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.client import Client, gather
-from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.permissions import Grant, account_name
 from stepset.backends.kubernetes.api.replies import NOT_FOUND
 from stepset.backends.kubernetes.api.resources import WORKLOADS, Resource
 from stepset.backends.kubernetes.submit.access_review import missing_of, problems, required_by

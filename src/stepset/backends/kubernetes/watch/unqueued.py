@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import anyio
 
-from stepset.backends.kubernetes.api.account import account_name
 from stepset.backends.kubernetes.api.lookup import Lookup, kueue_resource, look_up
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import account_name
 from stepset.backends.kubernetes.api.replies import NOT_FOUND
 from stepset.backends.kubernetes.api.resources import (
     PRIORITY_CLASSES,
