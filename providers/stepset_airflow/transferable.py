@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stepset.printable import encodable
+from stepset.surrogates import encodable
 from stepset_airflow.airflow_internals import redact
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A terminal executes control sequences. A control sequence can set the clipboard, move the cursor or change the title.
 Invisible and bidirectional characters make a line look different from its content. The functions replace all these
-sequences and characters by visible escapes. `encodable` replaces lone surrogates, which no encoding can express.
+sequences and characters by visible escapes.
 """
 
 from __future__ import annotations
@@ -144,11 +144,3 @@ def _colour(sequence: str | None) -> str:
         elif word in _HIDING:
             return ""
     return sequence
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def encodable(text: str) -> str:
-    """Returns the text with U+FFFD instead of each lone surrogate. No text encoding can express lone surrogates."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

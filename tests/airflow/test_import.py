@@ -30,7 +30,7 @@ def test_the_operator_adds_only_its_own_modules_to_those_of_every_dag_file() -> 
     added = new_modules("from stepset_airflow import DistributedTrainOperator", "from airflow.sdk import DAG, task")
     foreign = {name for name in added if name.split(".")[0] != "stepset_airflow"}
     # Every operator with links needs airflow.sdk.bases.operatorlink: a class of forty lines.
-    light = {"airflow.sdk.bases.operatorlink", "stepset", "stepset.defaults", "stepset.printable"}
+    light = {"airflow.sdk.bases.operatorlink", "stepset", "stepset.defaults", "stepset.surrogates"}
     assert foreign <= {*sys.stdlib_module_names, *light}, foreign
     assert "stepset_airflow.operators.distributed_train" in added
 

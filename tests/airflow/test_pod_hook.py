@@ -9,7 +9,7 @@ import pytest
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
 from stepset.targets.pod_templates import templates_of
 from stepset.targets.request import TARGET_NAMES
-from stepset_airflow.run.pod_mutation import mutate_pod
+from stepset_airflow.run.clusters import mutate_pod
 from tests.airflow.policy import pods_changed_by
 from tests.targets.making import rendered
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepset.agent.setup import copy_files
-from stepset.backends.kubernetes.submit.ssh_keys import with_keys
+from stepset.backends.kubernetes.submit.generated import with_keys
 from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from tests.targets.making import rendered
 from tests.waiting import until

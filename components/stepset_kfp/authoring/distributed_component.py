@@ -12,7 +12,7 @@ from stepset_kfp.authoring.cleanup_scope import add_training
 from stepset_kfp.authoring.cluster_checks import check_shared_dir, check_step, log_pod_notes, place_of
 from stepset_kfp.authoring.display_name import given_name
 from stepset_kfp.authoring.encoding import Encoder, with_inputs
-from stepset_kfp.authoring.settings.compilation import check_at_compilation
+from stepset_kfp.authoring.task_settings import check_at_compilation
 from stepset_kfp.encoding import ENCODED_ARGUMENTS
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ def distributed_train(
             pipeline are too large for Argo Workflows.
         InfrastructureError: the code cannot be written to the store.
     """
-    from stepset_kfp.authoring.settings.compilation import check_at_compilation
+    from stepset_kfp.authoring.task_settings import check_at_compilation
     from stepset_kfp.training.distributed_train.component import distributed_train as component
 
     given: dict[str, Any] = dict(inputs)

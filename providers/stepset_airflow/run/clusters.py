@@ -1,11 +1,15 @@
-"""The backends of a task's runs, which are created from the records of the runs and do not depend on the job."""
+"""The backends of a task's runs, which are created from the records of the runs and do not depend on the job.
+
+The backends apply the `pod_mutation_hook` of the Airflow deployment to the pod templates.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
 from stepset_airflow.hooks.cluster import ClusterAccess, connect
-from stepset_airflow.run.pod_mutation import mutate_pod
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.connection import Connection
@@ -46,3 +50,21 @@ class Clusters:
         if access not in self._connections:
             self._connections[access] = connect(access)
         return self._connections[access]
+
+
+def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a pod template (metadata and spec) with the changes of the hook.
+
+    If the hook changes nothing, the function returns the same object. A changed template contains only fields that the
+    installed kubernetes package supports.
+
+    If the hook raises an exception to reject the pod, the function raises this exception.
+    """
+    from kubernetes.client import ApiClient
+
+    plain = ApiClient().sanitize_for_serialization
+    pod = pod_of({"apiVersion": "v1", "kind": "Pod", **template})
+    before = plain(pod)
+    call_pod_mutation_hook(pod)
+    after = plain(pod)
+    return template if after == before else {"metadata": after.get("metadata", {}), "spec": after["spec"]}

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import labels_of
-from stepset_airflow.logs.log_sources import log_sources
 from stepset_airflow.run.training_task import TrainingTask
 from stepset_airflow.run_record import FollowSettings, RunRecord
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from stepset.backends.base import RunRequest
     from stepset.backends.orphan_policy import OrphanStop
+    from stepset.plan.model import LaunchPlan
     from stepset.sources import Sources
     from stepset.spec import TrainingJob
 
@@ -84,3 +84,31 @@ def _orphan_stop(on_orphan: str, on_kill_action: str) -> OrphanStop | None:
 
     pod = own_pod()
     return None if pod is None else OrphanStop(pod, "suspend" if on_kill_action == "suspend" else "delete")
+
+
+def log_sources(ranks: frozenset[int] | None, plan: LaunchPlan) -> frozenset[str] | None:
+    """Returns the sources whose lines the task log shows. None means all sources.
+
+    A source is a name such as `rank 0`, `node 0`, `launcher` or `prepare-0`. The returned sources are the ranks, the
+    launchers of these ranks, and all pods that are not nodes of the run.
+
+    `ranks` is the set of the ranks whose lines are shown. If `ranks` is None, all ranks are shown, and the function
+    returns None.
+    """
+    from stepset.plan.model import LAUNCHER, NODE
+    from stepset.plan.ranks import rank_ranges
+
+    if not ranks:
+        return ranks if ranks is None else frozenset()
+    held = rank_ranges(plan).get(NODE)
+    found = {f"rank {rank}" for rank in ranks}
+    for group in plan.groups:
+        if group.name == LAUNCHER:
+            found.add(LAUNCHER)
+        elif group.name != NODE:
+            found |= {f"{group.name}-{index}" for index in range(group.count)}
+        elif held is not None:
+            found |= {f"node {(rank - held.first) // held.per_pod}" for rank in ranks}
+        else:
+            found |= {f"node {index}" for index in range(group.count)}
+    return frozenset(found)

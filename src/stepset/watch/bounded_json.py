@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stepset.printable import encodable
+from stepset.surrogates import encodable
 
 MAX_DEPTH = 100
 """The maximum nesting of lists and objects. Data with more levels could not be copied or written."""

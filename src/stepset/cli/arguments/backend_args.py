@@ -81,7 +81,7 @@ class BackendArgs:
             if flag and self.backend == "local":
                 raise BadInputError(f"{flag}: requires --backend kubernetes; add that flag, or leave this one out")
             return backend_of(self.backend, interface="cli")
-        from stepset.cli.output.log_messages import make_log_printable
+        from stepset.cli.output.terminal import make_log_printable
 
         make_log_printable()
         return backend_of("kubernetes", ClusterOptions(self.kubeconfig, self.context, self.namespace, **more), "cli")

@@ -120,3 +120,18 @@ def report(error: BaseException, text: str, code: ExitCode) -> int:
     for line in text.split("\n"):
         print_message(f"stepset: {printable(line)}")
     return int(code)
+
+
+def make_log_printable() -> None:
+    """Escapes control characters in the messages and tracebacks that the backends log, if no handler is configured.
+
+    Python's last-resort handler then prints them to stderr. They may contain strings from servers.
+    """
+    import logging
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable_text(super().format(record))
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Formatter())

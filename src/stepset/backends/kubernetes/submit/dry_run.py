@@ -15,7 +15,9 @@ The check has four parts:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.permissions import Grant, account_name
@@ -37,13 +39,17 @@ from stepset.backends.kubernetes.submit.quotas import cluster_queue_notes, quota
 from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
 from stepset.backends.kubernetes.submit.service_accounts import missing_service_accounts
-from stepset.backends.kubernetes.submit.trial_pods import trial_pods
 from stepset.errors import BadInputError
 from stepset.targets.metadata import GROUP
+from stepset.targets.pod_templates import templates_of
 from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
+from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
 _PODS = Permission("", "pods", "create")
+# The uid of an owner that does not exist. A policy may refuse pods without an owner. The server does not check whether
+# the owner exists.
+_MISSING_OWNER = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
@@ -144,3 +150,21 @@ async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
     validation = "Strict" if resource.builtin else "Warn"
     query = {"dryRun": "All", "fieldManager": "stepset", "fieldValidation": validation}
     return await client.post(resource.path(namespace), with_generated_values(manifest), query)
+
+
+def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest]) -> list[dict[str, Any]]:
+    """Returns one pod of each group. `objects` are the rendered objects of `request`."""
+    if target == "trainjob":
+        # Trainer's controller creates a JobSet with the same pods as stepset's JobSet (docs/targets.md, trainjob).
+        from stepset.targets.kinds.jobset import render as render_jobset
+
+        objects = render_jobset(request)
+    kind = WORKLOAD_KINDS[target].pod_owner
+    pods = []
+    for template in templates_of(objects[-1]):
+        name = f"{request.run}-{template['metadata']['labels'][GROUP]}-0-0"
+        of_kind = {"apiVersion": kind.api_version, "kind": kind.kind}
+        owner = {**of_kind, "name": request.run, "uid": _MISSING_OWNER, "controller": True}
+        metadata = {**template["metadata"], "name": name, "ownerReferences": [owner]}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    return pods

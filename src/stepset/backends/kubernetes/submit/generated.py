@@ -1,4 +1,4 @@
-"""Replaces placeholders in rendered objects by values that are generated for each run.
+"""Replaces placeholders in rendered objects by values that are generated for each run, such as ssh keys.
 
 A command that only prints the rendered objects prints the placeholders.
 """
@@ -9,8 +9,7 @@ import secrets
 from typing import Any
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.backends.kubernetes.submit.ssh_keys import with_keys
-from stepset.targets.config_maps import placeholder
+from stepset.targets.config_maps import SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, placeholder
 from stepset.targets.names import RENDEZVOUS_KEY
 
 
@@ -19,3 +18,23 @@ def with_generated_values(manifest: Manifest) -> dict[str, Any]:
     if manifest["kind"] == "ConfigMap" and manifest.get("data", {}).get(RENDEZVOUS_KEY) == placeholder(RENDEZVOUS_KEY):
         return {**manifest, "data": {**manifest["data"], RENDEZVOUS_KEY: secrets.token_hex(16)}}
     return with_keys(manifest)
+
+
+def with_keys(manifest: Manifest) -> dict[str, Any]:
+    """Returns a copy of a rendered object. If the object is the ssh Secret, new keys replace the placeholders."""
+    if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
+        return dict(manifest)
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP521R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    line = f"{public.decode('ascii')}\n"
+    # All ssh servers of the run use the run's key as their host key.
+    keys = {SSH_PRIVATE_KEY: private.decode("ascii"), SSH_PUBLIC_KEY: line, SSH_KNOWN_HOSTS: f"* {line}"}
+    return {**manifest, "stringData": keys}

@@ -1,1 +1,0 @@
-"""Checks the settings of a task when KFP compiles the pipeline."""
