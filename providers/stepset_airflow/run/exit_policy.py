@@ -65,7 +65,7 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
 
 def skip_reason(failure: Failure | None, policy: Mapping[int | str, str] | None) -> str:
     """Returns a sentence that states which entry of `exit_code_policy` causes the task to be skipped."""
-    from stepset.watch.diagnose import signal_name
+    from stepset.watch.present.process_end import signal_name
 
     assert failure is not None  # for a lost run, `failure` is None, and the outcome is `retry`
     code = code_of(failure)

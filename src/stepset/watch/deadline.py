@@ -13,6 +13,7 @@ from stepset.run_status import FailureKind, RunStatus
 from stepset.watch.advice import RAISED_ADVICE, hang_advice, late_exit_advice
 from stepset.watch.diagnose import Observation
 from stepset.watch.present.hang import hang_clause, hang_remedy
+from stepset.watch.present.process_end import exceeded_sentence
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.silence import silence, unfinished
 from stepset.watch.tracebacks import stuck_rank
@@ -30,19 +31,17 @@ def exceeded_deadline(
         now: the current time, in seconds since the epoch.
         torch: whether the framework of the job is torch.
     """
-    text = f"the run took longer than its deadline of {deadline}"
     if status.hang is not None:
-        return _hung(f"{text}; {hang_clause(status.hang)}.", status, status.hang, now)
+        return _hung(exceeded_sentence(deadline, hang_clause(status.hang)), status, status.hang, now)
     seen = Observation("", now, kind=FailureKind.DEADLINE_EXCEEDED)
     stuck, idle = stuck_rank(status, tail, now), silence(status, now)
     if idle:
         seen = replace(seen, advice=deadline_advice(unfinished(status), torch=torch))
     if stuck is not None:
         row, error = stuck
-        text = f"{text}; {row.source} had printed a traceback and had not exited"
         lines = tuple(without_rank_mark(row.source, line) for line in tail(row.source))
         seen = replace(seen, advice=RAISED_ADVICE, rank=row.rank, node=row.node, error=error, tail=lines)
-    text = f"{text}; {idle}." if idle else f"{text}."
+    text = exceeded_sentence(deadline, idle, "" if stuck is None else stuck[0].source)
     return replace(seen, how=text, error=seen.error or text)
 
 

@@ -5,7 +5,6 @@ The local backend observes processes, and the Kubernetes backend observes pods. 
 
 from __future__ import annotations
 
-import math
 import re
 import signal as signals
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from stepset.watch.advice import (
     early_exit_advice,
 )
 from stepset.watch.crash import FATAL, with_first_frame, without_extensions
-from stepset.watch.present.sentences import duration
+from stepset.watch.present.process_end import ProcessEnd, end_of_process, signal_of_exit_code
 from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame
 
@@ -297,13 +296,8 @@ def kind_of(o: Observation) -> FailureKind:
 
 
 def _signal_of(o: Observation) -> int | None:
-    """Returns the number of the signal that terminated a process.
-
-    A shell or a container runtime reports a signal n as exit code 128 + n.
-    """
-    if o.signal is not None or o.exit_code is None or not 128 < o.exit_code < 128 + signals.NSIG:
-        return o.signal
-    return o.exit_code - 128
+    """Returns the number of the signal that terminated a process."""
+    return o.signal if o.signal is not None or o.exit_code is None else signal_of_exit_code(o.exit_code)
 
 
 def _kind_in(text: str) -> FailureKind | None:
@@ -352,48 +346,26 @@ def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str
     """Returns one sentence that describes what happened. `peer` is a rank that had exited before."""
     if not o.source:
         return o.how or o.error
-    # The pod of a simulated node has the same name as the node.
-    node = f" on {o.node}" if o.node and o.node.replace(" ", "-") != o.pod else ""
-    subject = o.source + (f" (pod {o.pod}{node})" if o.pod and o.pod != o.source else node)
-    error = error_of(o).strip()
-    number = _signal_of(o)
-    if o.kind is FailureKind.REJECTED and error and not o.how:  # the exit code is that of the agent
-        return f"{subject}: {error}"
-    if o.how:
-        how = o.how
-    elif o.kind is not None and o.exit_code in HANG_CODES:
-        how = "was stopped because of a hang"
-    elif o.signal is not None:
-        how = f"was killed by {signal_name(o.signal)}"
-    elif o.exit_code:
-        how = f"exited with code {o.exit_code}" + (f" ({signal_name(number)})" if number is not None else "")
-    else:
-        how = "failed"
-    if kind is FailureKind.OUT_OF_MEMORY and not error:
-        how += ", out of memory" if o.out_of_memory or o.kind is not None else ", most likely out of memory"
-    elif _by_signal(o, kind):
-        how += "; who sent the signal is unknown"
-    if peer is not None:
-        how += f"{_later(o.at - peer.at)} after {peer.source} had exited with code 0"
-    if error:
-        return f"{subject} {how}: {error}"
+    error, number, out_of_memory = error_of(o).strip(), _signal_of(o), kind is FailureKind.OUT_OF_MEMORY
     # For `SystemExit("text")`, Python prints the text as the last line, and exits with code 1.
     words = (line.strip() for line in reversed(_last_lines(o)) if any(map(str.isalnum, line)))
     last = next(words, "")[:_LAST_LINE] if o.exit_code and number is None else ""
-    return f"{subject} {how}; its last line: {last}" if last else f"{subject} {how}."
-
-
-def _later(seconds: float) -> str:
-    return f", {duration(int(seconds))}" if 1 <= seconds < math.inf else ""
-
-
-def signal_name(number: int) -> str:
-    """Returns the name of a signal.
-
-    >>> signal_name(9)
-    'SIGKILL'
-    """
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    certain = o.out_of_memory or o.kind is not None
+    return end_of_process(
+        ProcessEnd(
+            source=o.source,
+            pod=o.pod,
+            node=o.node,
+            how=o.how,
+            by_hang=o.kind is not None and o.exit_code in HANG_CODES,
+            rejected=o.kind is FailureKind.REJECTED,
+            exit_code=o.exit_code,
+            signal=o.signal,
+            out_of_memory=("certain" if certain else "likely") if out_of_memory and not error else "",
+            unknown_sender=_by_signal(o, kind),
+            peer="" if peer is None else peer.source,
+            after=0.0 if peer is None else o.at - peer.at,
+            error=error,
+            last_line="" if error else last,
+        )
+    )
