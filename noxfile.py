@@ -328,7 +328,6 @@ def workers(group: Group, cores: int, load: float) -> int:
     one process would get too small a share of the cores.
 
     Args:
-        group: the group.
         cores: the number of cores of the machine.
         load: the number of other processes that run or wait for a core.
     """

@@ -60,7 +60,6 @@ def timeout_error(error: AirflowTaskTimeout, status: RunStatus | None) -> Airflo
     """Returns the exception of a task whose execution_timeout has expired. It has the hang of the run, if it hung.
 
     Args:
-        error: the exception of Airflow.
         status: the status of the run when the timeout expired, or None if it is unknown.
     """
     hang = None if status is None else status.hang

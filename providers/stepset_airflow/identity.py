@@ -52,7 +52,6 @@ def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
     """Returns the name of the run of a task instance on a cluster. The try number is not part of the name.
 
     Args:
-        ti: the task instance.
         instance: the name of this Airflow deployment. The name distinguishes deployments that share a cluster.
         generation: the number of runs that the task instance has had, including this run.
     """

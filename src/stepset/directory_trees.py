@@ -180,7 +180,6 @@ def delete_tree(path: Path, last: Collection[str] = ()) -> None:
     does nothing.
 
     Args:
-        path: the path of the directory.
         last: the names of files in the directory. These files are deleted only after everything else was deleted.
 
     Raises:

@@ -82,7 +82,6 @@ def check_ranks(numbers: Iterable[int], world_size: int, name: str, place: str) 
     """Raises BadInputError if a rank does not exist.
 
     Args:
-        numbers: the ranks.
         world_size: the number of ranks of the run or of the job.
         name: the name of the run or of the job, for the message.
         place: the start of the message.

@@ -28,7 +28,6 @@ def open_regular(path: Path, *, follow_links: bool = False, dir_fd: int | None =
     """Opens a regular file for reading, without a buffer.
 
     Args:
-        path: the path of the file.
         follow_links: whether the last part of the path may be a link to a regular file.
         dir_fd: the descriptor of the directory that contains the file. If given, only the last part of `path` is used.
 

@@ -50,7 +50,6 @@ def check_checkpoint_dir(place: str, inputs: Mapping[str, Any], remedy: str) -> 
 
     Args:
         place: the description of the task for messages.
-        inputs: the inputs of the task.
         remedy: what the author of the pipeline can write to give each iteration of a loop its own directory.
     """
     from kfp.dsl.pipeline_context import Pipeline

@@ -37,7 +37,6 @@ def check_step(place: str, component: BaseComponent) -> None:
 
     Args:
         place: the description of the task for messages.
-        component: the component.
     """
     _check_virtual_environment(place)
     pipeline = _pipeline_for_cluster()
@@ -132,7 +131,6 @@ def log_pod_notes(place: str, notes: Iterable[str]) -> None:
 
     Args:
         place: the description of the task for messages.
-        notes: the notes.
     """
     if _pipeline_for_cluster() is not None:
         for note in notes:
@@ -150,7 +148,6 @@ def check_shared_dir(place: str, num_nodes: int, shared_dir: str, inputs: Mappin
         place: the description of the task for messages.
         num_nodes: the number of nodes.
         shared_dir: the directory. An empty string means the workspace.
-        inputs: the inputs of the component.
     """
     if _pipeline_for_cluster() is None:
         return

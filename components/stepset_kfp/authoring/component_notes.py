@@ -66,7 +66,6 @@ def pod_notes(component: BaseComponent, command: Sequence[str], settings: Mappin
     """Yields the notes about what the training pods of a cluster may lack.
 
     Args:
-        component: the component.
         command: the command of the component. The last argument is the source that KFP runs.
         settings: the settings of `distribute`, including their defaults.
     """

@@ -172,7 +172,6 @@ def with_inputs(component: BaseComponent, values: Mapping[str, Any], without: Co
     """Returns a copy of a component with an additional input for each value.
 
     Args:
-        component: the component.
         values: the names and values of the additional inputs. The values are run-time values and placeholders.
         without: the names of optional inputs to remove from the copy.
     """

@@ -35,7 +35,6 @@ def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, An
     Args:
         task: the task, before its settings are changed.
         place: the description of the task for messages.
-        inputs: the inputs of the task.
         remedy: how the author of the pipeline can write the checkpoints to the workspace.
     """
     container = task.container_spec
@@ -58,7 +57,6 @@ def _notes(task: PipelineTask, fields: Mapping[str, Any], remedy: str) -> Iterat
     """Yields the notes about a task, whose settings do not change any more.
 
     Args:
-        task: the task.
         fields: the fields of the job, and the other inputs of the task.
         remedy: how the author of the pipeline can write the checkpoints to the workspace.
     """
@@ -176,7 +174,6 @@ def not_passed_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[
     If the job has a field with the same effect, there is no note.
 
     Args:
-        task: the task.
         fields: the fields of the job, and the other inputs of the task.
     """
     config = task.platform_config.get("kubernetes", {})
@@ -202,7 +199,6 @@ def overridden_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[
     task_config.py applies the settings of the task. Fields that are known only at run time are not checked.
 
     Args:
-        task: the task.
         fields: the fields of the job, and the other inputs of the task.
     """
     env = fields.get("env")
@@ -233,7 +229,6 @@ def volume_notes(task: PipelineTask, fields: Mapping[str, Any], remedy: str) -> 
     The workspace of the pipeline, and the claims that are mounted on the task, are such volumes.
 
     Args:
-        task: the task.
         fields: the fields of the job. If the directory or the volumes are known only at run time, nothing is checked.
         remedy: how the author of the pipeline can write the checkpoints to the workspace.
     """

@@ -92,7 +92,6 @@ def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, wor
 
     Args:
         model: the output artifact of the step.
-        status: the status of the run.
         settings: how the step stores the model.
         work_dir: the working directory of the ranks of a local run. If None, or if the run was on a cluster, the
             function does not copy a model with a relative path.

@@ -33,7 +33,6 @@ class ReportHistory:
 
         Args:
             at: the time of the event, in seconds since the epoch.
-            record: the record of the event.
         """
         self.events.append((at, record))
         if len(self.events) > self.EVENTS:

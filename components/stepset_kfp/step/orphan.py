@@ -26,7 +26,6 @@ def orphan_stop(
         given: the inputs of the component.
         identity: the identity of the step, or None outside of a pipeline's pod.
         pod: the pod of the step. The watcher uses the image of this pod.
-        namespace: the namespace of the run.
     """
     on_orphan, on_interrupt = given.get("on_orphan") or "", given["on_interrupt"]
     if on_orphan == "keep" or (not on_orphan and (on_interrupt == "leave" or identity is None)):

@@ -47,7 +47,6 @@ def document_of(
     """Returns the document of a run's page.
 
     Args:
-        status: the status of the run.
         timeline: the phases of the run so far. The field `at` of a phase is its start time, in seconds since the epoch.
         events: the events of the run, which `event_of` created.
         curve: the result of `Curve.to_dict`.
@@ -101,7 +100,6 @@ def event_of(record: Record, at: float, created: float) -> dict[str, Any]:
     time is moved to the field `time`, because the page displays times in the browser's time zone.
 
     Args:
-        record: the record.
         at: the time of the event, in seconds since the epoch.
         created: the time when the run was created, in seconds since the epoch.
     """

@@ -154,7 +154,6 @@ def recent_runs(session: Session, dag_ids: Collection[str], wanted: RunSelection
 
     Args:
         session: the session of Airflow's database.
-        dag_ids: the ids of the DAGs whose runs are listed.
         wanted: the filters, and the number of the page.
 
     Returns:

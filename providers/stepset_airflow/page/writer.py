@@ -134,8 +134,6 @@ def open_page(
     The links are stored now, because Airflow itself stores links only when the task ends or is deferred.
 
     Args:
-        task: the task.
-        ti: the task instance.
         extra_fields: additional fields of the document, which are not part of a run's status.
         resumed: whether a trigger has already stored a document of this run.
     """

@@ -40,7 +40,6 @@ def check_names(
 
     Args:
         operator: the class of the operator.
-        arguments: the names of the arguments.
         place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
         in_sensor: whether `operator` is DistributedTrainSensor. The error message then describes parameters of the
             sensor.
@@ -144,7 +143,6 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
     decorators below `@task.distributed_train`, be an async function or be a generator.
 
     Args:
-        function: the decorated function.
         place: the arguments dag, task_group and task_id. The error message names the DAG, the task and the line of the
             function.
     """
@@ -177,7 +175,6 @@ def check_json(args: Collection[Any], kwargs: Mapping[str, Any], place: Mapping[
     The results of other tasks are not checked.
 
     Args:
-        args, kwargs: the arguments of the call.
         place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
     """
     from stepset.errors import BadInputError
@@ -203,7 +200,6 @@ def check_context_keys(
     default is another value is not an error.
 
     Args:
-        function: the decorated function.
         args, kwargs: the arguments of the call.
         place: the arguments dag, task_group and task_id. The error message names the DAG and the task.
         mapped: whether the task is mapped. Airflow does not accept context keys in `partial` and `expand`. Therefore a

@@ -158,7 +158,6 @@ def _values_of_partial(
         arguments: the arguments of `partial`, or of the decorator.
         mapped: the names of the arguments of `expand`. If `mapped` is None, the names are unknown, and every parameter
             that is not in `arguments` may be mapped.
-        parameters: the names of the parameters.
     """
     values = dict(arguments)
     # A constructor of a user's class may set parameters that `partial` and `expand` do not set.

@@ -45,7 +45,6 @@ class Templates:
         delimiters.
 
         Args:
-            dag: the DAG.
             extensions: `template_ext` of the operator.
             native: the argument `render_template_as_native_obj` of the task, which takes precedence over the DAG's.
         """

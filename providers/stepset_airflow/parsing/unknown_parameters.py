@@ -65,7 +65,6 @@ def unknown_parameters(
 
     Args:
         operator: the class of the operator.
-        given: the names of the arguments.
         in_sensor: whether `operator` is DistributedTrainSensor. The lines then describe parameters of the sensor.
         otherwise: the hint for an argument that is not similar to any parameter.
     """

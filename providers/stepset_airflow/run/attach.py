@@ -40,7 +40,6 @@ def find(clusters: Clusters, record: RunRecord, owner: str) -> Manifest | None:
 
     Args:
         clusters: the clusters of the task.
-        record: the record of the run.
         owner: the hash that identifies the task instance.
     """
     existing = clusters.backend(record).workload(record.name, record.uid)

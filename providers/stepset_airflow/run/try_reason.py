@@ -25,7 +25,6 @@ def try_reason(
         step: the next step of the execution, which `next_step` returned.
         record: the stored record of the task. None if no record is stored.
         epoch: the try number at which the task was last cleared. 0 if the task was never cleared.
-        try_number: the number of this try.
         failure: a function that takes the name of a run, and returns why this run failed. If the reason is unknown, the
             function returns an empty string.
     """

@@ -159,7 +159,6 @@ async def wait_before_event(trigger: BaseTrigger, started: float) -> None:
     triggerer_job_runner.py, logger_cache).
 
     Args:
-        trigger: the trigger.
         started: the time when the trigger started, by the clock of the event loop.
     """
     if trigger.task_instance is None:

@@ -296,7 +296,6 @@ def group_env(job: TrainingJob, ours: tuple[EnvEntry, ...], reserved: tuple[str,
     Raises BadInputError if the job or its pod template sets a reserved variable.
 
     Args:
-        ours: the variables that stepset sets.
         reserved: names of further variables that the job may set only with `override: true`.
     """
     taken = node_env_names(job.pod_template)
@@ -344,7 +343,6 @@ def single_group_plan(
     """Returns the plan of a framework that trains in one group of identical pods.
 
     Args:
-        node: the group of the pods that train.
         procs: the number of processes per node. None if the launcher determines the number from the devices.
         ports: a mapping from port names to port numbers. By default, it contains the rendezvous port with the number
             `network.port`.

@@ -84,8 +84,6 @@ def check_captured(source: str, name: str, alternatives: str) -> None:
     """Checks that a function uses no names of its module.
 
     Args:
-        source: the source of the function.
-        name: the name of the function.
         alternatives: the remedies that the message suggests in addition to an import inside the function. `{them}` is a
             placeholder for the captured names.
 
@@ -126,7 +124,6 @@ def check_decorators(function: Callable[..., Any], ours: str, remedy: str) -> No
     """Checks that no decorator changes a function, because only the source of the function is shipped.
 
     Args:
-        function: the function.
         ours: the name of stepset's decorator. This decorator and the decorators above it are allowed. With "", no
             decorator is allowed.
         remedy: what the message suggests.

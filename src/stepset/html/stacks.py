@@ -62,7 +62,6 @@ def stacks_page(run: RunStacks, at: str = "") -> str:
     """Returns a document with the flame graphs and the groups of equal stacks.
 
     Args:
-        run: the stacks.
         at: the time at which the stacks were read, as text. By default, the page contains no time.
     """
     title = escaped(f"Stacks of {run.run}")

@@ -142,7 +142,6 @@ def continuation_notes(
 
     Args:
         run: the earlier run.
-        job: the job of the new run.
         stored: whether `job` is the stored job of `run` (`recorded_job`).
         inherited: the names of the fields that `job` has from `run` (`inherited_fields`).
     """

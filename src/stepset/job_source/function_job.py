@@ -39,7 +39,6 @@ def function_fields(
     function. For a notebook cell, this is the current directory.
 
     Args:
-        function: the function to call.
         fields: the fields of the job. `args` is a list of positional arguments or a mapping of keyword arguments.
         base_dir: the directory that `code` is relative to. Default: the current directory.
 

@@ -54,8 +54,6 @@ def merge_env(
     this if the job's value comes from a Secret, or if the job specifies `override: true`.
 
     Args:
-        ours: the entries of stepset.
-        env: the variables of the job.
         reserved: names of further variables that the job may set only with `override: true`.
         framework: the kind of the framework, for error messages.
 

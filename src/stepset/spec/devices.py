@@ -91,7 +91,6 @@ def devices_of(
     If a resource has both a request and a limit, the request is used.
 
     Args:
-        resources: the resources of the pod.
         annotations: the annotations of the pod. Run:ai and the KAI scheduler use annotations for shares of GPUs.
         claims: the names of the container's claims for dynamic resource allocation.
     """

@@ -23,7 +23,6 @@ def companions(
     """Returns all objects of a run except the workload and the headless Service.
 
     Args:
-        names: the names of the pods.
         trainer_volumes: the names of volumes. Kubeflow Trainer creates the ConfigMaps and Secrets for these volumes.
             Therefore the result does not contain these ConfigMaps and Secrets.
     """

@@ -64,7 +64,6 @@ def _of_pod(resources: Mapping[str, Any], requested: Container[str]) -> Amounts:
 
     Args:
         resources: the `resources` of the pod.
-        requested: the names of the resources that the containers request.
     """
     given = {name: value for name, value in resources.get("limits", {}).items() if name not in requested}
     given |= resources.get("requests", {})

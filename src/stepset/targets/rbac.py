@@ -186,7 +186,6 @@ def _granted(
 
     Args:
         roles: a mapping from the names of the Roles to their rules.
-        who: the accounts to which the Roles are granted.
     """
     made: list[dict[str, Any]] = []
     for name, found in roles.items():

@@ -18,7 +18,6 @@ def open_states(before: Mapping[str, str], batch: Batch) -> dict[str, str]:
     If the chunk contains a complete line of a source, or a part of such a line, the state of this source is removed.
 
     Args:
-        before: the states before the chunk.
         batch: the content of the chunk.
     """
     states, at = dict(before), 0

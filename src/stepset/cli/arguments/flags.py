@@ -26,7 +26,6 @@ def with_flags(command: Command, name: str, model: type) -> Command:
 
     Args:
         command: a command with a parameter whose type is the dataclass.
-        name: the name of the parameter.
         model: the dataclass. Only fields with Annotated types become parameters.
     """
     hints = get_type_hints(model, include_extras=True)

@@ -66,7 +66,6 @@ def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, ru
         args: the arguments of the command line. The flags change the job.
         content: the recorded content of the job file.
         base_dir: the directory from which relative paths in the job start.
-        run: the name of the earlier run.
     """
     return replace(_job_input(replace(args, target=None), None, content, base_dir), where=run)
 

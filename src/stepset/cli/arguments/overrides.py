@@ -107,7 +107,6 @@ def with_field(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> di
     """Returns a copy of the content of a job file with one changed field. The value None removes the field.
 
     Args:
-        data: the content of the job file.
         path: the keys of the field, beginning with the outermost key. The key of an item in a list is the index of the
             item. If the index equals the length of the list, the value is appended.
         value: the new value of the field.

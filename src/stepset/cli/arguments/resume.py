@@ -28,7 +28,6 @@ def resumed_input(args: JobArgs, backend: Backend) -> tuple[JobInput, Start]:
 
     Args:
         args: the arguments of the command line. The flags change the job.
-        backend: the backend of the runs.
 
     Raises:
         BadInputError: the earlier run is not finished, or the job of the earlier run is invalid or not stored.

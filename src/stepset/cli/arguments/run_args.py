@@ -37,7 +37,6 @@ def output_option(*known: str, text: str = "", show_default: bool = True) -> Any
     """Returns the option `--output` of a command that prints these formats, with completion of the formats' names.
 
     Args:
-        known: the names of the formats.
         text: the help text. By default, the text lists the formats.
         show_default: whether the help text shows the default format.
     """

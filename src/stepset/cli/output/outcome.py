@@ -23,7 +23,6 @@ def outcome(status: RunStatus, colour: bool = False, flags: str = "", resume: st
     If the run is not finished, the lines contain the phase of the run.
 
     Args:
-        status: the status of the run.
         colour: whether the lines are coloured.
         flags: the flags that select the run's backend and cluster (`BackendArgs.as_flags`).
         resume: the command to continue the run (`resume_command`); empty if the run cannot be continued.

@@ -127,7 +127,6 @@ def static_env(job: TrainingJob, nproc: str, *, master: bool = True) -> tuple[En
     In a static rendezvous, the rank of a process is `index of the pod * processes per node + local rank`.
 
     Args:
-        nproc: the value of PET_NPROC_PER_NODE.
         master: whether to include the address and the port of node 0.
     """
     entries = (

@@ -31,7 +31,6 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
     """Returns the configuration of the agent in the pods of a group.
 
     Args:
-        names: the names of the pods.
         grace: the number of seconds between SIGTERM and SIGKILL.
     """
     settings = group.agent

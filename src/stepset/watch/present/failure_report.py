@@ -19,7 +19,6 @@ def failure_text(status: RunStatus, *, advice: bool = True) -> str:
     """Returns how an unsuccessful run finished, and the details of its first failure.
 
     Args:
-        status: the status of the run.
         advice: whether the text contains advice on how to prevent the failure.
 
     >>> print(failure_text(RunStatus("digits-1", "digits", "local")))

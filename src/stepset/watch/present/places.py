@@ -89,7 +89,6 @@ def tensor_size(dtype: str, elements: int) -> str:
     ('4 MiB', '1000 bytes', '')
 
     Args:
-        dtype: the name of the data type.
         elements: the number of elements of all tensors.
     """
     size = _SIZES.get(dtype)

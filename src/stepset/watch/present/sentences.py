@@ -176,7 +176,6 @@ def waiting_for_pods(status: RunStatus, see: str) -> str:
     """Returns why a run has no lines yet, or "" if a pod of the run has started or the run has finished.
 
     Args:
-        status: the status of the run.
         see: the command that prints the status.
 
     >>> waiting_for_pods(RunStatus("a-1", "a", "kubernetes", reason="Queued", waiting=Waiting("q")), "status")
