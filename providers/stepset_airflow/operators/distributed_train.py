@@ -250,10 +250,6 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return str(self.backend or conf.get("stepset", "backend", fallback="kubernetes"))
 
     def prepare(self, context: Context) -> None:
-        """Checks the rendered parameters, and reads the checkpoint of `warm_start`. Called before `job_and_base`.
-
-        Raises AirflowFailException if a parameter is invalid.
-        """
         check_rendered({**self._arguments(), "backend": self._backend_name})
         if self.warm_start is not None:
             self._environment = start_warm(context, self.warm_start)
@@ -315,16 +311,11 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return {name: getattr(self, name) for name in (*OPTIONS, *JOB_FIELDS)}
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job and its base directory. Relative paths in the job are relative to this directory.
-
-        Raises the errors of `job_of`.
-        """
         fields = {field: getattr(self, field) for field in JOB_FIELDS}
         return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
 
     @property
     def ranks(self) -> frozenset[int] | None:
-        """The ranks whose lines the task log shows. None means all ranks."""
         log_ranks = self.log_ranks if self.log_ranks is not None else conf.get("stepset", "log_ranks", fallback="0")
         return ranks_to_log(log_ranks)
 
@@ -333,17 +324,10 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             self.log.info(note)
 
     def task_log(self, ranks: Collection[int] | None, reported: Mapping[str, Any] | None = None) -> TaskLog:
-        """Returns a listener that writes the output of a run to this task's log.
-
-        Args:
-            ranks: the ranks whose lines the log shows. None means all ranks.
-            reported: the value of `TaskLog.reported` in the process that wrote to the log earlier, if there is one.
-        """
         shown = None if ranks is None else frozenset(ranks)
         return TaskLog(self.log, shown, find_callbacks(self.callbacks), reported)
 
     def failure(self, status: RunStatus, outcome: str) -> AirflowException:
-        """Returns the exception that ends the task. `outcome` is `fail`, `retry` or `skip`."""
         from stepset.watch.present.failure_report import failure_text
 
         self._status = status
@@ -355,6 +339,5 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return AirflowFailException(failure_text(status))
 
     def report_to_assets(self, context: Context, status: RunStatus) -> None:
-        """Adds the result of the run to the asset events of the outlets, from which other DAGs read the result."""
         self._status = status
         report_to_assets(context, self.outlets, event_extra(status, self.checkpoint_dir), self.log.warning)

@@ -151,32 +151,23 @@ class KubernetesBackend:
         return KubernetesHandle(self._connection, self._runs, workload, listener, notes)
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:
-        """Yields the log lines of a run. `ClusterRuns.lines` describes the arguments and errors."""
         with self._connection:
             yield from iterate(lambda: self._runs.lines(name, follow=follow, sources=sources))
 
     def live_lines(self, name: str, sources: frozenset[str] | None) -> Iterator[Sequence[LiveLine]]:
-        """Yields the log lines of a run, and the states of incomplete lines (`ClusterRuns.live_lines`)."""
         with self._connection:
             yield from iterate(lambda: self._runs.live_lines(name, sources))
 
     def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
-        """Yields the selected log lines with their times. Raises the errors of `Backend.timed_rows`."""
         with self._connection:
             yield from iterate(lambda: self._runs.timed_rows(name, selection))
 
     def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
-        """Returns a sentence about those logs of a run that were deleted together with their pods."""
         return self._call(deleted_logs, self._runs, name, sources)
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None
     ) -> None:
-        """Writes the log lines of a run to `out`, in the form `[source] text`.
-
-        This method does not change the bytes of the lines. The method `logs` describes the other arguments and the
-        errors.
-        """
         with self._connection:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
