@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.api_snapshot import PACKAGES, differences, lines_of
+from tools.api_snapshot import lines_of, write_or_check
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 TITLES = {
@@ -124,21 +123,7 @@ def _item(item: str) -> str:
 
 def main(argv: Sequence[str] | None = None, pages: Path = PAGES) -> int:
     """Writes or checks the pages, and returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--package", action="append", choices=PACKAGES, help="may be repeated; default: stepset")
-    parser.add_argument("--check", action="store_true", help="fail with a diff if a page is not current")
-    arguments = parser.parse_args(argv)
-    found = ""
-    for package in arguments.package or ["stepset"]:
-        path, text = pages / f"{package}.md", page(package)
-        if arguments.check:
-            current = path.read_text(encoding="utf-8") if path.exists() else ""
-            found += differences(current, text, f"docs/reference/{path.name}")
-        else:
-            path.write_text(text, encoding="utf-8")
-    if found:
-        sys.stderr.write(f"{found}The docstrings changed: run `make docs`.\n")
-    return int(bool(found))
+    return write_or_check(argv, pages / "{}.md", page, "The docstrings changed: run `make docs`.")
 
 
 if __name__ == "__main__":

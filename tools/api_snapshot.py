@@ -169,25 +169,36 @@ def _value(value: Any) -> str:
     return f"{value.__qualname__}()" if isinstance(value, (type, FunctionType)) else repr(value)
 
 
-def main(argv: Sequence[str] | None = None, pages: Path = PAGES) -> int:
-    """Writes or checks the snapshots, and returns the exit code."""
-    parser = argparse.ArgumentParser(description="Writes docs/api/PACKAGE.txt, the public API of the packages.")
+def write_or_check(argv: Sequence[str] | None, files: Path, text_of: Callable[[str], str], hint: str) -> int:
+    """Writes or checks one file for each package, and returns the exit code.
+
+    Args:
+        argv: the arguments of the program. Default: those of this process.
+        files: the path of the files, with `{}` in place of the name of the package.
+        text_of: returns the text of the file for a package.
+        hint: what to do if a file is not current.
+    """
+    parser = argparse.ArgumentParser(description="Writes or checks a file for each package.")
     parser.add_argument("--package", action="append", choices=PACKAGES, help="may be repeated; default: stepset")
     parser.add_argument("--check", action="store_true", help="fail with a diff if a file is not current")
     arguments = parser.parse_args(argv)
     found = ""
     for package in arguments.package or ["stepset"]:
-        page = pages / f"{package}.txt"
-        text = snapshot(import_module(package))
-        if not arguments.check:
-            page.parent.mkdir(exist_ok=True)
-            page.write_text(text, encoding="utf-8")
+        path, text = files.with_name(files.name.format(package)), text_of(package)
+        if arguments.check:
+            current = path.read_text(encoding="utf-8") if path.exists() else ""
+            found += differences(current, text, f"docs/{path.parent.name}/{path.name}")
         else:
-            current = page.read_text(encoding="utf-8") if page.exists() else ""
-            found += differences(current, text, f"docs/api/{page.name}")
-    if found:
-        sys.stderr.write(f"{found}The public API changed: run `make docs`, and add the change to CHANGELOG.md.\n")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    sys.stderr.write(f"{found}{hint}\n" if found else "")
     return int(bool(found))
+
+
+def main(argv: Sequence[str] | None = None, pages: Path = PAGES) -> int:
+    """Writes or checks the snapshots, and returns the exit code."""
+    hint = "The public API changed: run `make docs`, and add the change to CHANGELOG.md."
+    return write_or_check(argv, pages / "{}.txt", lambda package: snapshot(import_module(package)), hint)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def script_archive(name: str, content: bytes) -> bytes:
         info.size = len(content)
         info.mode = 0o644
         tar.addfile(info, io.BytesIO(content))
-    return _without_time(plain.getvalue())
+    gzipped = plain.getvalue()
+    return gzipped[:4] + b"\0\0\0\0" + gzipped[8:]  # without the time in the header (RFC 1952 section 2.3.1)
 
 
 def unpack(archive: bytes, directory: Path) -> None:
@@ -48,8 +49,3 @@ def unpack(archive: bytes, directory: Path) -> None:
         extract(archive, str(directory))
     except (ValueError, zlib.error, tarfile.TarError, EOFError, OSError) as error:
         raise BadInputError(f"packed_code: cannot be unpacked: {error}; compile the pipeline again") from error
-
-
-def _without_time(gzipped: bytes) -> bytes:
-    """Returns a gzip stream without the time in its header (bytes 4 to 7, RFC 1952 section 2.3.1)."""
-    return gzipped[:4] + b"\0\0\0\0" + gzipped[8:]

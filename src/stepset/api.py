@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stepset.backends import backend_of
-from stepset.backends.base import ClusterOptions, RunHandle, RunListener
+from stepset.backends.base import ClusterOptions, RunListener
 from stepset.backends.prune import PruneRule
 from stepset.backends.unattended import check_submitted
 from stepset.defaults import TARGET
@@ -16,7 +16,7 @@ from stepset.errors import explain_interrupt
 from stepset.frameworks import make_plan
 from stepset.job_source.request import JobSource as JobSource
 from stepset.job_source.request import RunArguments, job_of, request_of, run_request
-from stepset.notebook.display import NotebookDisplay, display_of_kernel
+from stepset.notebook.display import display_of_kernel
 from stepset.notebook.results import ExplainRows, RunList
 from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.run_status import RunStatus
@@ -96,7 +96,7 @@ def run(
     handle = opened.start(request, listener if display is None else display)
     try:
         with interrupts_deferred(handle.cancel):
-            status = _wait(handle, display)
+            status = handle.wait() if display is None else display.show_until_over(handle)
     except BaseException as error:
         # Ctrl-C stops every run. Any other exception stops only a local run, because the processes of a local run
         # belong to this process. A run on a cluster continues.
@@ -105,10 +105,6 @@ def run(
             explain_interrupt(error, end_sentence(handle.wait()))
         raise
     return succeeded(status, shown=display is not None)
-
-
-def _wait(handle: RunHandle, display: NotebookDisplay | None) -> RunStatus:
-    return handle.wait() if display is None else display.show_until_over(handle)
 
 
 def submit(

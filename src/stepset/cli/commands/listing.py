@@ -103,14 +103,9 @@ def list_(
         given += [f"labels {selector}"] if selector else []
         given += [f"an age below {since}"] if since is not None else []
         place = "any namespace" if all_namespaces else backend.place
-        print_message(
-            f"stepset: no runs found in {printable(place)}{printable(_filtered(given))}; {_elsewhere(backend_args)}"
-        )
+        where = f"{place} with {', '.join(given)}" if given else place
+        print_message(f"stepset: no runs found in {printable(where)}; {_elsewhere(backend_args)}")
     return 0
-
-
-def _filtered(given: list[str]) -> str:
-    return f" with {', '.join(given)}" if given else ""
 
 
 def _elsewhere(backend_args: BackendArgs) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO, cast
 
 import typer
@@ -36,7 +37,7 @@ def print_logs(backend: Backend, name: str, *, follow: bool, sources: frozenset[
     out = binary(sys.stdout)
     try:
         if not is_terminal(sys.stdout):
-            rewritten = _Rewriter(out, _without_prefixes if raw else without_rank_marks)
+            rewritten = _Rewriter(out, partial(_PREFIX.sub, b"") if raw else without_rank_marks)
             backend.copy_log(name, cast(BinaryIO, rewritten), follow=follow, sources=sources)
             printed = rewritten.has_written
         elif follow and not raw:
@@ -114,10 +115,6 @@ def _print_live(blocks: Iterator[Sequence[LiveLine]], out: BinaryIO) -> None:
     finally:
         out.write(clear(drawn).encode())
         out.flush()
-
-
-def _without_prefixes(lines: bytes) -> bytes:
-    return _PREFIX.sub(b"", lines)
 
 
 class _Rewriter:
