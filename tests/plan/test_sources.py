@@ -257,3 +257,53 @@ def test_scripts_in_other_encodings_and_other_languages_have_no_note(tmp_path: P
 def test_a_script_that_python_cannot_decode_has_a_note(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(b"print('\xe9')\n")
     assert "syntax error: (unicode error) 'utf-8' codec can't decode" in read(tmp_path, script="train.py").notes[0]
+
+
+# --- programs that Python cannot import -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory with the package `trainer`, whose script imports the package."""
+    (tmp_path / "trainer").mkdir()
+    for name, text in {"__init__": "", "data": "", "main": "import os\nfrom trainer.data import loader\n"}.items():
+        (tmp_path / f"trainer/{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("job", [{}, {"code": "."}])
+def test_a_script_that_imports_its_own_package_has_a_note_with_the_module(package: Path, job: dict[str, str]) -> None:
+    (note,) = read(package, script="trainer/main.py", **job).notes
+    assert f"main.py imports trainer from {package}, but Python searches only {package / 'trainer'}" in note
+    assert note.endswith("with -m trainer.main --code . (in a job: module: trainer.main and code: ., without script)")
+    assert read(package, script="trainer/main.py", env={"PYTHONPATH": "."}, **job).notes == ()
+    assert read(package, module="trainer.main", **job).notes == ()
+
+
+def test_the_note_names_the_directory_that_contains_the_package(package: Path) -> None:
+    (note,) = read(package.parent, script=f"{package.name}/trainer/main.py").notes
+    assert f"-m trainer.main --code {package.name} (" in note
+
+
+def test_a_script_that_adds_the_directory_to_its_path_has_no_note(package: Path) -> None:
+    (package / "trainer/main.py").write_text("import sys\nsys.path.insert(0, '.')\nimport trainer\n")
+    assert read(package, script="trainer/main.py", code=".").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("trainr.main", "contains no module trainr; did you mean 'trainer.main'?"),
+        ("trainer.mian", "contains no module trainer.mian; did you mean 'trainer.main'?"),
+        ("trainer.evaluate", "contains no module trainer.evaluate; check the name, and that the ranks start in"),
+    ],
+)
+def test_a_misspelt_module_has_a_note(package: Path, module: str, expected: str) -> None:
+    (note,) = read(package, module=module).notes
+    assert note.startswith(f"module: {package} {expected}")
+
+
+@pytest.mark.parametrize("module", ["trainer", "trainer.main", "torch.distributed.run", "json.tool", "other.main"])
+def test_a_module_that_may_be_installed_has_no_note(package: Path, module: str) -> None:
+    (package / "jsn").mkdir()
+    assert read(package, module=module).notes == ()

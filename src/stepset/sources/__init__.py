@@ -16,6 +16,7 @@ from stepset.sources.archive import LARGE_CODE, UNPACKED_LIMIT, CodeTooLargeErro
 from stepset.sources.code_files import CodeFile, CodeFiles, find_code_files, shown
 from stepset.sources.ignore import OWN_FILE
 from stepset.sources.launch_script import check_launch_script
+from stepset.sources.module_notes import import_path_notes, module_notes
 from stepset.sources.regular_file import ChangedError, read_regular
 from stepset.sources.requirements import NO_REQUIREMENTS, Requirements, job_requirements, requirement_notes
 from stepset.sources.script_syntax import syntax_notes
@@ -94,10 +95,23 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     sources, text = _read_files(job, base)
     if job.script is not None and text is not None:
         sources = replace(sources, notes=(*sources.notes, *syntax_notes(job.script, text)))
+    if "PYTHONPATH" not in job.env and job.code_volume is None:
+        sources = replace(sources, notes=(*sources.notes, *_module_notes(job, sources, text)))
     required = job_requirements(job, text)
     if not required:
         return sources
     return replace(sources, requirements=required, notes=(*sources.notes, *requirement_notes(job, required)))
+
+
+def _module_notes(job: TrainingJob, sources: Sources, text: bytes | None) -> tuple[str, ...]:
+    """Returns notes about a program that Python probably cannot import."""
+    if job.module is not None:
+        return module_notes(job.module, sources.code_dir)
+    if job.script is None or text is None:
+        return ()
+    base = sources.base_dir
+    top, script = (base, job.script) if job.code_directory is None else (sources.code_dir, script_in_code(job))
+    return import_path_notes(top / script, text, top, base)
 
 
 def find_requirements(job: TrainingJob, base_dir: Path) -> Requirements:

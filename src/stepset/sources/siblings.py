@@ -85,14 +85,14 @@ def imported_names(text: bytes, package: Parts) -> frozenset[Parts]:
     >>> sorted(imported_names(b"import a.b\\nfrom . import c\\n", ("lib",)))
     [('a', 'b'), ('lib', 'c')]
     """
-    return _imports(_parsed(text), package)
+    return _imports(parsed(text), package)
 
 
 def _imports(tree: ast.AST, package: Parts) -> frozenset[Parts]:
     return frozenset(name for node in ast.walk(tree) for name in _names_of(node, package))
 
 
-def _parsed(text: bytes) -> ast.AST:
+def parsed(text: bytes) -> ast.AST:
     """Returns the syntax tree of a module. If the text is not valid Python, the tree is empty."""
     try:
         with warnings.catch_warnings():
@@ -171,7 +171,7 @@ class _Search:
         result also contains the names that earlier modules import, because the new directory can contain modules with
         these names.
         """
-        tree = _parsed(text)
+        tree = parsed(text)
         edits = path_edits(tree, file, self.current)
         self.unknown |= edits.unknown
         known = [each.directory for each in self._added]

@@ -1,0 +1,91 @@
+"""Finds programs that Python cannot import: a misspelt `module`, and a script that imports its own package.
+
+Such a program causes only a note, because the environment of the ranks can contain further modules.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from stepset.sources.path_edits import path_edits
+from stepset.sources.siblings import Parts, imported_names, parsed
+
+
+def module_notes(module: str, directory: Path) -> tuple[str, ...]:
+    """Returns a note if a package in `directory`, or `directory` itself, lacks the module that a job runs.
+
+    If nothing in `directory` has the first name of the module or a similar name, the module is not checked.
+
+    Args:
+        directory: the directory in which the ranks start.
+    """
+    parts = tuple(module.split("."))
+    if _contains(directory, parts) or _installed(parts[0], directory):
+        return ()
+    known = next(at for at in range(len(parts)) if not _contains(directory, parts[: at + 1]))
+    similar = get_close_matches(parts[known], _names(directory.joinpath(*parts[:known])), n=1)
+    meant = (*parts[:known], *similar, *parts[known + 1 :])
+    if similar and _contains(directory, meant):
+        hint = f"did you mean {'.'.join(meant)!r}?"
+    elif known:
+        hint = "check the name, and that the ranks start in the directory of the package"
+    else:
+        return ()
+    return (f"module: {directory} contains no module {'.'.join(parts[: known + 1])}; {hint}",)
+
+
+def import_path_notes(script: Path, text: bytes, top: Path, base: Path) -> tuple[str, ...]:
+    """Returns a note if a script imports a module from a parent directory, which is not in its `sys.path`.
+
+    For example, `trainer/main.py` contains `import trainer.data`. Python finds this module only with `-m trainer.main`.
+
+    Args:
+        script: the absolute path of the script.
+        text: the content of the script.
+        top: the highest parent directory that is searched.
+        base: the directory that relative paths of the job start from.
+    """
+    tree = parsed(text)
+    edits = path_edits(tree, script, top)
+    if edits.directories or edits.unknown:
+        return ()
+    parents = [each for each in script.parent.parents if each.is_relative_to(top)]
+    for name in sorted({parts[0] for parts in imported_names(text, ())} - sys.stdlib_module_names):
+        if _contains(script.parent, (name,)) or _installed(name, script.parent):
+            continue
+        for parent in parents:
+            module = script.relative_to(parent).with_suffix("").parts
+            if _contains(parent, (name,)) and all(part.isidentifier() for part in module):
+                dotted, code = ".".join(module), os.path.relpath(parent, base)
+                return (
+                    f"script: {script.name} imports {name} from {parent}, but Python searches only {script.parent} for"
+                    f" the imports of this script; run the script as a module, with -m {dotted} --code {code} (in a"
+                    f" job: module: {dotted} and code: {code}, without script)",
+                )
+    return ()
+
+
+def _contains(directory: Path, name: Parts) -> bool:
+    path = directory.joinpath(*name)
+    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
+
+
+def _installed(name: str, directory: Path) -> bool:
+    """Returns whether this machine has a module of this name outside `directory`."""
+    places = [place for place in sys.path if place and Path(place) != directory]
+    found = PathFinder.find_spec(name, places)
+    return found is not None and found.origin is not None
+
+
+def _names(directory: Path) -> Iterator[str]:
+    """Yields the names of the modules and directories in a directory."""
+    try:
+        with os.scandir(directory) as entries:
+            yield from (entry.name.removesuffix(".py") for entry in entries)
+    except OSError:
+        return
