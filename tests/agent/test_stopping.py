@@ -187,6 +187,18 @@ def test_the_agent_sends_no_signal_to_children_of_a_training_program(pod: Pod) -
             assert running.end().lines("rank 0") == [b"ready", b"loader running: True"]
 
 
+def test_a_data_loader_that_outlives_its_stopped_rank_does_not_delay_the_end(pod: Pod) -> None:
+    loader = "trap '' TERM; printf pt_data_worker > /proc/$$/comm; echo ready; while :; do sleep 0.1; done"
+    program = f"import subprocess; subprocess.Popen(['sh', '-c', {loader!r}]).wait()"
+    wrapped = {"launcher": pod.launcher(TORCHRUN, 1), "program": ["python3"], "command_len": 1}
+    for config in ({"processes": 1}, wrapped):
+        with pod.start("python3", "-c", program, grace=1000, **config) as running:
+            running.wait_for_line(b"ready")
+            running.signal(signal.SIGTERM)
+            running.end()
+            assert running.all_ended()
+
+
 def test_a_program_of_a_shell_has_time_to_save_although_the_shell_ends(both: Both) -> None:
     inner = SAVES.replace("sleep 0.5", "sleep 1.2")
     with both.start(f"/bin/sh -c '{inner}' inner; echo never", 1) as running:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import stepset
-from stepset.agent.diagnosis import failure_of, find_error
+from stepset.agent.diagnosis import failure_of, find_error, last_lines
 from stepset.agent.lines import Tail
 from stepset.errors import TrainingFailedError
 from stepset.run_status import Failure
@@ -251,6 +251,27 @@ def test_a_logged_error_in_a_path_is_not_the_error() -> None:
     tail = ("INFO saved to /data/ERROR/1.log",)
     failure = diagnose([Observation("rank 0", 1.0, 0, "node-0", exit_code=3, searched=True, tail=tail)])
     assert failure is not None and failure.error == ""
+
+
+@pytest.mark.frameworks
+def test_the_error_in_a_worker_of_a_data_loader_is_the_error_of_the_rank(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+        from torch.utils.data import DataLoader, Dataset
+        class Samples(Dataset):
+            def __len__(self): return 2
+            def __getitem__(self, i): raise ValueError(f"sample {i} has no label")
+        for batch in DataLoader(Samples(), num_workers=1): pass
+        """)
+    )
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    tail = tuple(last_lines(done.stdout, 100))
+    error = find_error(done.stdout, code=done.returncode)
+    failure = diagnose([Observation("rank 1", 1.0, 1, "node-0", exit_code=1, error=error, tail=tail)])
+    assert failure is not None and failure.error == "ValueError: sample 0 has no label"
+    assert failure.frame.startswith(f"{script}, line 5, in __getitem__: ")
+    assert failure.error == find_error("\n".join(f"[rank1]: {line}" for line in done.stdout.splitlines()), rank=1)
 
 
 @pytest.mark.local

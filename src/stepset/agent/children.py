@@ -17,7 +17,7 @@ from stepset.agent.process import exit_code, oom_kills, outcome, spawn
 from stepset.agent.redact import Redactor
 from stepset.agent.rsh import Server
 from stepset.agent.setup import record_rank, remove
-from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_group, signal
+from stepset.agent.signals import descendants, forward_signal, group_exists, kill, kill_data_loaders, kill_group, signal
 
 
 class Child:
@@ -171,6 +171,7 @@ class Children:
             for child in self.running():
                 if child.pid == pid:
                     child.status, child.ended_at = status, time.monotonic()
+                    kill_data_loaders(pid)
             if self.server:
                 self.server.on_exit(pid, status)
 

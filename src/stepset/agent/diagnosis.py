@@ -113,9 +113,13 @@ def last_traceback(text: str, tag: str = "") -> str:
 
 
 def _tracebacks(lines: Sequence[str], tag: str = "") -> Iterator[tuple[int, int, str]]:
-    """Yields, for each traceback, the indexes of its first line and of its exception line, and the exception line."""
+    """Yields, for each traceback, the indexes of its first line and of its exception line, and the exception line.
+
+    The message of an exception that torch raises again, for example for a worker of a DataLoader, contains the
+    `Original Traceback` of the worker (torch 2.15, torch/_utils.py, ExceptionWrapper).
+    """
     for at, line in enumerate(lines):
-        head, mark, _ = line.partition("Traceback (most recent call last):")
+        head, mark, _ = line.replace("Original Traceback", "Traceback").partition("Traceback (most recent call last):")
         if not mark or (tag and not head.endswith(tag)):
             continue
         head = head.replace("+ Exception Group ", "| ")

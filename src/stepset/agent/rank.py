@@ -25,6 +25,7 @@ from stepset.agent.signals import (
     descendants,
     forward_signal,
     group_exists,
+    kill_data_loaders,
     kill_group,
     signal,
 )
@@ -188,6 +189,7 @@ class Rank:
                 self._look_for_connections()
             if not ended_at and self._ended():
                 ended_at = time.monotonic()
+                kill_data_loaders(self._pid)
             # A shell terminates as soon as it gets a stop signal. The program that it started may still be saving.
             if ended_at and time.monotonic() > ended_at + DRAIN and not self._stop_requested:
                 break
