@@ -219,8 +219,15 @@ def test_a_relative_checkpoint_dir_of_a_job_file_names_the_absolute_path(cli: Cl
     (tmp_path / "job.yaml").write_text("command: ['true']\ncheckpoint_dir: ckpt\n")
     assert refused(
         cli("run", "job.yaml"),
-        f"job.yaml: checkpoint_dir: 'ckpt' is not an absolute path; start it with '/', such as '{tmp_path / 'ckpt'}'",
+        f"job.yaml: checkpoint_dir: 'ckpt' is not an absolute path; start it with '/', such as '{tmp_path / 'ckpt'}';"
+        " or give a relative path with the run: --checkpoint-dir, in Python checkpoint_dir=",
     )
+
+
+def test_a_checkpoint_dir_that_is_a_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ckpt").touch()
+    result = cli("run", "--command", "--checkpoint-dir", "ckpt", "--", "true")
+    assert refused(result, f"checkpoint_dir: {tmp_path / 'ckpt'} is a file; give a directory")
 
 
 def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
@@ -263,7 +270,7 @@ def test_program_arguments_without_dashes_are_errors(cli: Cli) -> None:
         )
     result = cli("run", "train.py", "--epochs", "3")
     assert result.code == 2
-    assert result.errors[0].startswith("stepset: No such option: --epochs")
+    assert result.errors[0].startswith("stepset: No such option: --epochs; the program's own options go after --")
     assert result.errors[0].endswith("; the program's own options go after --; see 'stepset run --help'")
 
 

@@ -173,6 +173,11 @@ def test_the_summary_of_every_command_fits_a_terminal(program: Cli, columns: int
             "No such option: --timeout; use --deadline; the program's own options go after --; see 'stepset run"
             " --help'",
         ),
+        (
+            ["run", "train.py", "--nproc_per_node=2"],
+            "No such option: --nproc_per_node; use --procs-per-node; the program's own options go after --; see"
+            " 'stepset run --help'",
+        ),
         (["failures", "-n", "ml"], "No such option: -n; see 'stepset failures --help'"),
         (["logs", "x", "--tail", "-1"], "Invalid value for '--tail': less than 0; see 'stepset logs --help'"),
         (

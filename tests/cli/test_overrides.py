@@ -108,6 +108,13 @@ def test_empty_arguments_after_the_dashes_replace_the_files(validated: Any) -> N
     assert "args" not in validated("job.yaml", "--")
 
 
+def test_a_note_states_which_arguments_of_the_file_are_replaced(cli: Cli, validated: Any) -> None:
+    note = "note: args: the arguments after -- replace those of the job file: --lr 0.1\n"
+    assert cli("validate", "job.yaml", "--", "--x").out.endswith(note)
+    for same in (("--", "--lr", "0.1"), ()):
+        assert "replace those" not in cli("validate", "job.yaml", *same).out
+
+
 def test_a_script_with_flags_is_a_job(validated: Any) -> None:
     assert validated("train.py", "-n", "2", "-p", "2", "--", "-x", "--", "y") == {
         "name": "train",

@@ -378,6 +378,11 @@ class TestFrame:
         assert self.frame_of(*lines, mark="[rank0]: ") == expected
         assert self.frame_of(*lines[6:], "[W1] destroy_process_group() was not called") == expected
 
+    def test_the_last_lines_do_not_begin_with_the_marker_of_a_line_that_is_missing(self) -> None:
+        lines = (*self.LIBRARY, *self.HEAD * 6, self.ERROR)
+        assert len(lines) == TAIL + 2
+        assert failure_of(rank(0, 1.0, exit_code=1, tail=lines)).tail == lines[3:]
+
     def test_without_a_source_line_is_the_place(self) -> None:
         assert self.frame_of(self.HEAD[0], self.USER[0], *self.LIBRARY, self.ERROR) == "net.py, line 13, in forward"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -65,6 +66,9 @@ _OTHER_OPTIONS = {
     "--force": ("--yes", "--now"),
     "--json": ("--output json",),
     "--lines": ("--tail",),
+    "--nnodes": ("--nodes",),
+    "--nproc-per-node": ("--procs-per-node",),
+    "--nproc_per_node": ("--procs-per-node",),
     "--max-retries": ("--max-restarts",),
     "--retries": ("--max-restarts",),
     "--state": ("--phase",),
@@ -83,6 +87,8 @@ _TYPER_ERRORS = (
 """Patterns for messages of typer 0.29 and click about numbers -> the text that replaces the matched part."""
 
 
+_SIMILAR = 0.8
+"""The minimum similarity of an unknown option and a suggested one, as `difflib` defines the similarity."""
 _SUMMARY = 200
 """The maximum number of characters of the summary of a command in the list of all commands."""
 
@@ -179,12 +185,14 @@ def call(command: Any, argv: Sequence[str] | None = None) -> int:
 
 def _usage(error: Any, command: Any, words: Sequence[str]) -> str:
     """Returns the message of a usage error in one line. The message contains the command that shows the help."""
+    unknown_option = hasattr(error, "possibilities")
+    if unknown_option and hasattr(error, "option_name"):  # typer also suggests options that are hardly similar
+        error.possibilities = get_close_matches(error.option_name, error.possibilities or (), 1, _SIMILAR)
     message = " ".join(error.format_message().split()).rstrip(".")
     for pattern, text in _TYPER_ERRORS:
         message = re.sub(pattern, text, message)
     # Find the command by its name, because some usage errors contain no reference to the command.
     used = command.commands.get(words[0]) if words else None
-    unknown_option = hasattr(error, "possibilities")
     hint = ""
     if unknown_option and isinstance(used, ProgramCommand):
         of_run = {name for option in command.commands["run"].params for name in option.opts}

@@ -11,6 +11,7 @@ from stepset.errors import BadInputError
 from stepset.spec import TrainingJob, parse_job
 
 _FIELD = "checkpoint_dir"
+_RELATIVE = "; or give a relative path with the run: --checkpoint-dir, in Python checkpoint_dir="
 
 
 def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> TrainingJob:
@@ -25,7 +26,7 @@ def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> Tr
         given = data.get(_FIELD)
         if not isinstance(given, str) or not given or os.path.isabs(given):  # noqa: PTH117  # no path of this machine
             raise
-        prefix, remedy = f"{_FIELD}: ", f", such as {absolute_in(base_dir, given)!r}"
+        prefix, remedy = f"{_FIELD}: ", f", such as {absolute_in(base_dir, given)!r}{_RELATIVE}"
         problems = [problem + remedy if problem.startswith(prefix) else problem for problem in error.problems]
         raise BadInputError(*problems, where=error.where) from error
 

@@ -34,7 +34,7 @@ from stepset.spec.base import (
 )
 from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere
-from stepset.spec.names import jobset_name_budget, program_name
+from stepset.spec.names import jobset_name_budget, name_in, program_name
 from stepset.spec.options import KINDS, Framework, Torch
 from stepset.spec.parts import (
     AgentChoice,
@@ -266,10 +266,11 @@ class TrainingJob(JobModel):
     def _derive_name(cls, data: Any) -> Any:
         if not isinstance(data, dict) or data.get("name") is not None:
             return data
-        command = data.get("command")
+        command, script = data.get("command"), data.get("script")
+        path = PurePosixPath(script if isinstance(script, str) else "")
         source = (
-            (isinstance(data.get("script"), str) and PurePosixPath(data["script"]).stem)
-            or (isinstance(data.get("module"), str) and data["module"].rsplit(".", 1)[-1])
+            name_in((*path.parent.parts, path.stem))
+            or (isinstance(data.get("module"), str) and name_in(data["module"].split(".")))
             or (isinstance(command, list) and command and program_name([str(word) for word in command]))
             or "train"
         )

@@ -22,6 +22,8 @@ _LAUNCHERS = (
     "deepspeed.launcher.runner",
 )
 """The modules that start another program."""
+_COMMON_NAMES = ("main", "__main__", "src", "..", "/")
+"""Parts of names and paths that many programs have."""
 _POD_SUFFIX = 6  # the length of the suffix "-xxxxx", which Kubernetes appends to the names of pods
 
 
@@ -79,6 +81,15 @@ def program_name(command: Sequence[str]) -> str:
     return program
 
 
+def name_in(parts: Sequence[str]) -> str:
+    """Returns the last part of a module's name or a script's path that distinguishes the program from others.
+
+    >>> name_in(("trainer", "main")), name_in(("trainer", "evaluate")), name_in(("main",))
+    ('trainer', 'evaluate', 'main')
+    """
+    return next((part for part in reversed(parts) if part not in _COMMON_NAMES), parts[-1])
+
+
 def _module_name(module: str, rest: Sequence[str]) -> str:
     """Returns the name of a module. If the module starts another program, returns the name of that program.
 
@@ -88,7 +99,7 @@ def _module_name(module: str, rest: Sequence[str]) -> str:
     if module in _LAUNCHERS:
         for before, word in pairwise(("", *rest)):
             if before == "-m":
-                return word.rsplit(".", 1)[-1]
+                return name_in(word.split("."))
             if word.endswith(".py") and not word.startswith("-"):
                 return PurePosixPath(word).stem
-    return module.rsplit(".", 1)[-1]
+    return name_in(module.split("."))

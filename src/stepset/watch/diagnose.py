@@ -26,7 +26,7 @@ from stepset.watch.advice import (
 from stepset.watch.crash import FATAL, with_first_frame, without_extensions
 from stepset.watch.present.process_end import ProcessEnd, end_of_process, signal_of_exit_code
 from stepset.watch.rank_mark import without_rank_mark
-from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame
+from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame, without_markers
 
 TAIL = 20
 """The maximum number of last lines in a `Failure`."""
@@ -134,7 +134,7 @@ def diagnose(
         signal=first.signal,
         error=with_first_frame(error, tail),
         frame=user_frame(error, tail),
-        tail=tail[-TAIL:],
+        tail=without_markers(tail[-TAIL:]),
         events=tuple(events),
         restarts=restarts,
         aftermath=_sources(o for o in failed if id(o) not in same_ids and _may_have_caused(first, o)),

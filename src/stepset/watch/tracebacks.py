@@ -89,6 +89,15 @@ def after_tracebacks(lines: Sequence[str]) -> Sequence[str]:
     return lines[next(ends, -1) + 1 :]
 
 
+def without_markers(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the lines without the markers at the beginning, whose source line is missing.
+
+    >>> without_markers(("    ^^^^", '  File "t.py", line 1, in f', "    ~~~^^^"))
+    ('  File "t.py", line 1, in f', '    ~~~^^^')
+    """
+    return lines[next((at for at, line in enumerate(lines) if not _MARKERS.match(line)), len(lines)) :]
+
+
 def user_frame(error: str, lines: Sequence[str]) -> str:
     """Returns the innermost frame that is not in a library, from the traceback of an error.
 

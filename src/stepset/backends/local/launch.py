@@ -278,6 +278,8 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
         )
     try:
         Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise BadInputError(f"checkpoint_dir: {job.checkpoint_dir} is a file; give a directory") from error
     except OSError as error:
         raise BadInputError(
             f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"

@@ -120,6 +120,7 @@ class JobArgs:
         typer.Option(
             metavar="VALUES",
             help="Time without progress after which a hang is reported, such as after=60s or after=60s,first=10m;"
+            " after a run has paused for longer, 5 times its longest pause;"
             " action=restart or action=fail also ends the hang; off reports none;"
             " default: after=5m,first=30m,action=report.",
         ),

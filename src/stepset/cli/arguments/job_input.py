@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,12 +41,14 @@ class JobInput:
     Args:
         base_dir: the directory from which relative paths in the job start.
         where: the prefix of error messages: the path of the job file, the path of the script, or the name of the job.
+        notes: notes for the user about the command line.
     """
 
     job: TrainingJob
     plan: LaunchPlan
     base_dir: Path
     where: str
+    notes: tuple[str, ...] = ()
 
 
 def read_job(args: JobArgs) -> JobInput:
@@ -77,7 +80,7 @@ def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], bas
         data = with_field(data, path, value)
     try:
         job = parse_job_in(base_dir, data)
-        return JobInput(job, make_plan(job), base_dir, args.target or job.name)
+        return JobInput(job, make_plan(job), base_dir, args.target or job.name, _replaced_notes(content, data))
     except BadInputError as error:
         flagged = {field for field in data if field not in content or content[field] != data[field]}
         raise BadInputError(*(_placed(p, file, flagged) for p in error.problems)) from error
@@ -167,6 +170,15 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
     if args.max_restarts is not None:
         data = with_field(data, ("restart", "max_restarts"), _number(args.max_restarts))
     return data
+
+
+def _replaced_notes(content: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns a note if the arguments after `--` replace the arguments of the job file."""
+    replaced = content.get("args")
+    if not isinstance(replaced, list) or not replaced or data["args"] == replaced:
+        return ()
+    words = shlex.join(map(str, replaced))
+    return (f"args: the arguments after -- replace those of the job file: {words}",)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

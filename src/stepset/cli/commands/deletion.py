@@ -123,6 +123,7 @@ def prune(
     """
     from stepset.backends.prune import PruneRule
     from stepset.cli.output.formats import check_format, seconds_of
+    from stepset.cli.output.terminal import print_message
 
     check_format(output, "text", "json")
     age = None if older_than is None else seconds_of("--older-than", older_than)
@@ -134,6 +135,9 @@ def prune(
         rule = rule.limited_to(listed)
     found = backend.prune(rule, dry_run=dry_run)
     _print_deleted(found, dry_run, output)
+    if not found and age is None and (ended := len(backend.prune(PruneRule(1.0, failed), dry_run=True))):
+        which = f"{'failed' if failed else 'finished'} run{'' if ended == 1 else 's'}"
+        print_message(f"stepset: note: no run has expired; --older-than 1s selects {ended} {which}")
     return 0
 
 

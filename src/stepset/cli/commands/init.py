@@ -40,7 +40,7 @@ def init(
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.init.detect import detect
     from stepset.cli.init.job_file import job_file_text
-    from stepset.cli.output.terminal import write_out
+    from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
 
     if not file.lower().endswith((".yaml", ".yml")):
@@ -55,13 +55,15 @@ def init(
     detected = detect(_parsed(script))
     relative = os.path.relpath(os.path.realpath(script), place)
     text = job_file_text(relative, detected, num_nodes, procs_per_node)
-    _check(text, place, file)
+    notes = _notes(text, place, file)
     _write(file, text, force)
     why = f"{script} imports {detected.module}" if detected.module else f"{script} imports no known framework"
     write_out(
         f"wrote {printable(file)}: framework {detected.framework}, because {printable(why)}\n"
         f"next: stepset validate {printable(_word(file))}; stepset run {printable(_word(file))}\n"
     )
+    for note in notes:
+        print_message(printable(f"stepset: note: {note}"))
     return 0
 
 
@@ -82,8 +84,8 @@ def _parsed(script: str) -> ast.Module:
         raise BadInputError(f"{script}: {line}not readable as Python: {reason}; fix the script") from error
 
 
-def _check(text: str, place: Path, file: str) -> None:
-    """Raises BadInputError if the job file would not pass `stepset validate`."""
+def _notes(text: str, place: Path, file: str) -> tuple[str, ...]:
+    """Returns the notes about the files of the job. Raises BadInputError if the job file is invalid."""
     import yaml
 
     from stepset.frameworks import make_plan
@@ -93,7 +95,7 @@ def _check(text: str, place: Path, file: str) -> None:
     try:
         job = parse_job(yaml.safe_load(text))
         make_plan(job)
-        read_sources(job, place)
+        return read_sources(job, place).notes
     except BadInputError as error:
         raise error.at(file) from error
 

@@ -146,7 +146,7 @@ def validate(
         return 0
     world = world_in_words(given.plan.world.num_nodes, given.plan.world.procs_per_node)
     lines = [f"{given.where}: valid: {given.job.name}, {given.job.framework.kind}, {world}"]
-    notes = (*given.plan.notes, *sources.notes)
+    notes = (*given.notes, *given.plan.notes, *sources.notes)
     if server or kind is not None or given.job.image is not None:
         notes += (*import_notes(sources), *cluster_notes(given.job))
     lines += [f"note: {note}" for note in notes]

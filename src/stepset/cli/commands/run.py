@@ -50,7 +50,12 @@ def run(
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="On a cluster: read and show only these ranks, such as 0-3 or launcher."),
+        typer.Option(
+            "--ranks",
+            "--rank",
+            metavar="LIST",
+            help="On a cluster: read and show only these ranks, such as 0-3 or launcher.",
+        ),
     ] = None,
     admission_timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="On a cluster: how long a run may wait in a queue, such as 2h.")
@@ -169,7 +174,7 @@ def _notes(given: JobInput, backend_args: BackendArgs) -> tuple[str, ...]:
     from stepset.cli.init.framework_note import framework_note
 
     note = framework_note(given)
-    notes = () if note is None else (note,)
+    notes = (*given.notes, *(() if note is None else (note,)))
     if backend_args.backend == "local":
         return notes
     from stepset.backends.kubernetes.submit.shell_variables import unpassed_variables

@@ -63,7 +63,12 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run is over.")] = False,
     ranks: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Only these ranks, such as 0,2 or 0-3 or launcher; default: all."),
+        typer.Option(
+            "--ranks",
+            "--rank",
+            metavar="LIST",
+            help="Only these ranks, such as 0,2 or 0-3 or launcher; default: all.",
+        ),
     ] = None,
     tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines; default: all.")] = None,
     since: Annotated[
