@@ -104,8 +104,8 @@ class RankStatus:
         restarts: the number of restarts of the rank.
         exit_code: the exit code of the rank. None while the rank runs, or if a signal terminated the rank.
         signal: the number of the signal that terminated the process, or None.
-        last_line: the last line that the rank printed. If a rank of a local run has printed no complete line, this is
-            what its progress bar currently shows, unless the job has Secrets.
+        last_line: the last line that the rank printed. In a local run, this is what the rank's progress bar currently
+            shows, if the bar is the last output and the job has no Secrets.
         last_line_at: the time of the last output, in seconds since the epoch. Progress reports and progress bars are
             output. The time is None if the rank has printed nothing. On a cluster, the time is also None if the status
             was read without following the run.

@@ -181,13 +181,12 @@ class Journal:
     def _last_line(self, source: str) -> tuple[str, float | None]:
         """Returns the last line of a source, and the time of its last output in seconds since the epoch.
 
-        If the source has printed no complete line, returns what its incomplete line shows, such as a progress bar. If
-        the job has Secrets, the incomplete line is not returned, because the agents redact only complete lines.
+        If the last line is incomplete, returns what this line shows, such as a progress bar. If the job has Secrets,
+        the incomplete line is not returned, because the agents redact only complete lines.
         """
         text, at = self.tracker.last_line(source)
-        if not text and not self.tracker.has_secrets:
-            text = self._open_lines.state(source)
-        return text, at
+        shown = "" if self.tracker.has_secrets else self._open_lines.state(source)
+        return shown or text, at
 
     def close(self) -> None:
         self._recorder.close()
