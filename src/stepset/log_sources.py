@@ -56,12 +56,14 @@ def check_sources(sources: frozenset[str], run: RunStatus, place: str = "ranks")
     known = {row.source for row in run.ranks} if run.phase.final or run.backend == "local" else set()
     for name in sorted(sources):
         if not _NAME.fullmatch(name) or (known and name not in known and not _RANK_OR_NODE.fullmatch(name)):
-            raise BadInputError(f"{place}: {run.name} has no source {name!r}{_existing(run)}")
+            raise BadInputError(f"{place}: {run.name} has no source {name!r}{_existing(run, name)}")
     _check_ranks(sources, run, place)
 
 
-def _existing(run: RunStatus) -> str:
-    """Returns the end of an error message that lists the sources of a run."""
+def _existing(run: RunStatus, name: str) -> str:
+    """Returns the end of an error message that lists the sources of a run, or the ranks of the pod `name`."""
+    if in_pod := [str(row.rank) for row in run.ranks if row.rank is not None and row.pod == name]:
+        return f"; it is a pod with {'rank' if len(in_pod) == 1 else 'ranks'} {','.join(in_pod[:_SHOWN])}"
     others = [row.source for row in run.ranks if row.rank is None][:_SHOWN]
     names = [_ranks_of(run.world_size), *others] if run.world_size else others
     return f"; it has {', '.join(names)}" if names else "; write ranks like 0,2 or 0-3"

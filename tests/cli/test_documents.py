@@ -126,6 +126,12 @@ def test_the_output_of_each_command_matches(known: Cli, argv: tuple[str, ...], k
 
 
 @pytest.mark.local
+def test_the_exit_code_in_the_document_is_that_of_wait(known: Cli) -> None:
+    ended = known("wait", "fail", "-o", "json")
+    assert json.loads(ended.out)["exit_code"] == ended.code == 1
+
+
+@pytest.mark.local
 def test_a_deleted_run_matches(known: Cli) -> None:
     name = json.loads(known("status", "train", "-o", "json").out)["name"]
     dry = checked(known("delete", name, "--dry-run", "-o", "json").out, "DeletedRuns")

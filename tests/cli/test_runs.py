@@ -128,6 +128,7 @@ def test_logs_of_some_ranks(known: Cli) -> None:
         ("4", "has no rank 4; it has ranks 0 to 3"),
         ("7-9", "has no rank 7; it has ranks 0 to 3"),
         ("launcher", "has no source 'launcher'; it has ranks 0 to 3"),
+        ("node-1", "has no source 'node-1'; it is a pod with ranks 2,3"),
         ("rank x", "has no source 'rank x'; it has ranks 0 to 3"),
         ("0-9999999999", "'0-9999999999' is more than 100000 ranks; leave --ranks out for all"),
     ],

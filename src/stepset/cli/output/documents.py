@@ -29,12 +29,16 @@ def document(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_document(run: RunStatus) -> dict[str, Any]:
-    """Returns the JSON object of a run. A time is an RFC 3339 string, or null if the time is unknown."""
+    """Returns the JSON object of a run. A time is an RFC 3339 string, or null if the time is unknown.
+
+    The field `exit_code` is null until the run has finished.
+    """
     data = run.to_dict()
     times = {name: time_text(data[name]) for name in TIMES}
     ranks = [{**row, TIME_OF_RANK: time_text(row[TIME_OF_RANK])} for row in data["ranks"]]
     hang = data["hang"] and {**data["hang"], TIME_OF_HANG: time_text(data["hang"][TIME_OF_HANG])}
-    return document("Run", {**data, **times, "ranks": ranks, "hang": hang, "last_restart": last_restart(run)})
+    more = {"last_restart": last_restart(run), "exit_code": int(run.exit_code) if run.phase.final else None}
+    return document("Run", {**data, **times, "ranks": ranks, "hang": hang, **more})
 
 
 def run_list_document(runs: Iterable[RunStatus], sizes: Mapping[str, int] | None = None) -> dict[str, Any]:

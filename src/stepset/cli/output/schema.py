@@ -29,6 +29,7 @@ _LAST_RESTART = (
     "the note that states the cause of the last restart of the run or one of its pods. It is empty if there was no"
     " restart, or if the cause is unknown."
 )
+_EXIT_CODE = "the exit code of `stepset run` and `stepset wait` for this run. It is null until the run has finished."
 _HANG = (Hang, HangGroup, CollectiveCall, SlowRanks)
 _STACKS = (RunStacks, RankStacks, StackProcess, StackThread, StackFrame, StackCollective)
 _RUNS = {"type": "array", "items": {"$ref": "#/$defs/Run"}}
@@ -60,7 +61,8 @@ def output_schema() -> dict[str, Any]:
     size = {"type": ["integer", "null"], "description": "The bytes of its files; only with list --disk-usage."}
     run["properties"]["size"] = size
     run["properties"]["last_restart"] = {"type": "string", "description": _LAST_RESTART}
-    run["required"].append("last_restart")
+    run["properties"]["exit_code"] = {"type": ["integer", "null"], "description": _EXIT_CODE}
+    run["required"] += ["last_restart", "exit_code"]
     run["description"] = "A run at one moment. Times are RFC 3339 texts."
     documents = {
         "Run": run,
