@@ -285,6 +285,12 @@ def test_the_note_names_the_directory_that_contains_the_package(package: Path) -
     assert f"-m trainer.main --code {package.name} (" in note
 
 
+def test_a_directory_of_data_with_the_name_of_an_import_has_no_note(package: Path) -> None:
+    (package / "wandb_runs").mkdir()
+    (package / "trainer/main.py").write_text("import wandb_runs\n")
+    assert read(package, script="trainer/main.py").notes == ()
+
+
 def test_a_script_that_adds_the_directory_to_its_path_has_no_note(package: Path) -> None:
     (package / "trainer/main.py").write_text("import sys\nsys.path.insert(0, '.')\nimport trainer\n")
     assert read(package, script="trainer/main.py", code=".").notes == ()

@@ -32,7 +32,7 @@ def module_notes(module: str, directory: Path) -> tuple[str, ...]:
     meant = (*parts[:known], *similar, *parts[known + 1 :])
     if similar and _contains(directory, meant):
         hint = f"did you mean {'.'.join(meant)!r}?"
-    elif known:
+    elif (directory / parts[0] / "__init__.py").is_file():
         hint = "check the name, and that the ranks start in the directory of the package"
     else:
         return ()
@@ -56,18 +56,24 @@ def import_path_notes(script: Path, text: bytes, top: Path, base: Path) -> tuple
         return ()
     parents = [each for each in script.parent.parents if each.is_relative_to(top)]
     for name in sorted({parts[0] for parts in imported_names(text, ())} - sys.stdlib_module_names):
-        if _contains(script.parent, (name,)) or _installed(name, script.parent):
+        parent = next((each for each in parents if _is_package_of(each / name, script)), None)
+        if parent is None or _contains(script.parent, (name,)) or _installed(name, script.parent):
             continue
-        for parent in parents:
-            module = script.relative_to(parent).with_suffix("").parts
-            if _contains(parent, (name,)) and all(part.isidentifier() for part in module):
-                dotted, code = ".".join(module), os.path.relpath(parent, base)
-                return (
-                    f"script: {script.name} imports {name} from {parent}, but Python searches only {script.parent} for"
-                    f" the imports of this script; run the script as a module, with -m {dotted} --code {code} (in a"
-                    f" job: module: {dotted} and code: {code}, without script)",
-                )
+        module = script.relative_to(parent).with_suffix("").parts
+        if all(part.isidentifier() for part in module):
+            dotted, code = ".".join(module), os.path.relpath(parent, base)
+            return (
+                f"script: {script.name} imports {name} from {parent}, but Python searches only {script.parent} for the"
+                f" imports of this script; run the script as a module, with -m {dotted} --code {code} (in a job:"
+                f" module: {dotted} and code: {code}, without script)",
+            )
     return ()
+
+
+def _is_package_of(package: Path, script: Path) -> bool:
+    """Returns whether a path is a module, or a directory with the script. Other directories can contain only data."""
+    regular = package.with_name(f"{package.name}.py").is_file() or (package / "__init__.py").is_file()
+    return regular or script.is_relative_to(package)
 
 
 def _contains(directory: Path, name: Parts) -> bool:
