@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from stepset.backends import backend_of
-from stepset.backends.base import ClusterOptions, LogSelection, RunListener, RunRequest
+from stepset.backends.base import ClusterOptions, LogSelection, RunListener, RunRequest, check_listener
 from stepset.backends.local import LocalBackend
 from stepset.errors import StepsetError, explain_interrupt
 from stepset.html.calls import continues_sentence, may_run_sentence
@@ -92,6 +92,7 @@ async def run(
     """
     if isinstance(job, (Run, RunStatus)):
         job, backend, cluster = resumed(job, backend, cluster, resume)
+    check_listener(listener)
     given = RunArguments(job, backend, run_name, base_dir, cluster, resume, fresh, fields)
     request = await asyncio.to_thread(run_request, given)
     if backend == "kubernetes":

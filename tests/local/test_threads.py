@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -91,6 +92,20 @@ def test_when_the_listener_fails(local: Local) -> None:
 
     with pytest.raises(BrokenPipeError):
         run(local, SLEEP, Broken())
+    failure = LocalBackend(local.home).status("job").failure
+    assert failure is not None
+    assert "cancelled: its listener raised BrokenPipeError('no reader'); " in failure.message
+
+
+def test_when_the_listener_lacks_a_method(local: Local) -> None:
+    class Half:
+        def on_line(self, line: LogLine) -> None: ...
+
+    with pytest.raises(stepset.BadInputError, match="listener: print has no method on_line and no method on_status; "):
+        run(local, SLEEP, print)
+    with pytest.raises(stepset.BadInputError, match="listener: Half has no method on_status; "):
+        asyncio.run(stepset.aio.run("train.py", framework="plain", listener=Half()))  # type: ignore[arg-type]
+    assert stepset.list_runs() == []
 
 
 @pytest.mark.parametrize("times", [1, 2, 50])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from stepset.defaults import STARTUP_TIMEOUT
-from stepset.errors import RunNotFoundError
+from stepset.errors import BadInputError, RunNotFoundError
 from stepset.run_filter import RunFilter
 from stepset.run_status import LogLine, RunStatus
 
@@ -131,6 +131,17 @@ class RunListener(Protocol):
 
         A local run passes its status again if no other change follows within a second after new progress.
         """
+
+
+def check_listener(listener: object) -> None:
+    """Raises BadInputError if the `listener` of a call of the Python API lacks a method of RunListener."""
+    missing = [name for name in ("on_line", "on_status") if not callable(getattr(listener, name, None))]
+    if listener is not None and missing:
+        name = getattr(listener, "__name__", type(listener).__name__)
+        raise BadInputError(
+            f"listener: {name} has no method {' and no method '.join(missing)}; give an object with the methods"
+            " on_line(line) and on_status(status), as in stepset.RunListener"
+        )
 
 
 @runtime_checkable

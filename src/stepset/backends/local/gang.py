@@ -323,7 +323,7 @@ class Gang:
     def _check(self) -> None:
         """Handles cancellation requests, deadlines, errors of the log files, and pods without a pidfd."""
         now = time.monotonic()
-        requests = self._cancel_requests() or ([""] if self._journal.listener_error else [])
+        requests = self._cancel_requests() or self._journal.listener_requests
         if requests:
             why = next((f"{reason}; " for reason in requests if reason), "")
             self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled: {why}{self._time_to_save}")

@@ -59,6 +59,11 @@ class Journal:
         """The error after which the logs can no longer be written, or None."""
         return self._recorder.broken
 
+    @property
+    def listener_requests(self) -> list[str]:
+        """The reason to stop the run if the listener has raised an error, or an empty list."""
+        return [] if self.listener_error is None else [f"its listener raised {self.listener_error!r}"]
+
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
         """Begins an attempt. `attempt` is the number of restarts of this run before this attempt."""
         self._recorder.begin_attempt()
