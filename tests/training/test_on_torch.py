@@ -59,3 +59,5 @@ def test_a_rank_that_would_train_alone_ends_with_an_error() -> None:
         train("accelerate/train.py", "torch", nodes=1)
     assert raised.value.status is not None and raised.value.status.failure is not None
     assert any("this rank trains alone" in line for line in raised.value.status.failure.tail)
+    note = "accelerate: without GPUs, each rank trains alone unless ACCELERATE_USE_CPU is true; add it to env"
+    assert note in raised.value.status.notes

@@ -36,6 +36,7 @@ from stepset.plan.model import LaunchPlan
 from stepset.plan.program import program_text
 from stepset.plan.values import text
 from stepset.run_status import RunStatus
+from stepset.sources.accelerate import ACCELERATE_CPU, alone_on_cpus
 from stepset.spec.job import TrainingJob
 from stepset.spec.quantity import rank_grace
 from stepset.spec.resources import GPU_RESOURCE
@@ -112,6 +113,7 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
                 *request.notes,
                 *_notes(plan, job, host.cores, len(host.gpus)),
                 *request.sources.notes,
+                *(_alone_on_cpus(plan, request) if not host.gpus else ()),
                 *prepared.notes,
                 *(exposed_ports(job.framework.kind, plan, ports, found.obstacle) if found.obstacle else ()),
             ),
@@ -285,6 +287,13 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
             f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"
             " directory"
         ) from error
+
+
+def _alone_on_cpus(plan: LaunchPlan, request: RunRequest) -> tuple[str, ...]:
+    job = request.job
+    if job.framework.kind == "plain" or plan.world.size == 1 or ACCELERATE_CPU in {**os.environ, **job.env}:
+        return ()
+    return alone_on_cpus(job, request.sources.code_dir, request.function_file)
 
 
 def _notes(plan: LaunchPlan, job: TrainingJob, cores: int, gpus: int) -> tuple[str, ...]:
