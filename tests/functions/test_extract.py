@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -56,6 +57,15 @@ def test_a_program_imports_the_module_from_its_archive_and_removes_the_files(tmp
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"hello {tmp_path}/stepset-code-")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_traceback_shows_the_names_of_the_archive_and_no_frames_of_the_program(tmp_path: Path) -> None:
+    text = "def fit():\n    try:\n        1 / 0\n    except ZeroDivisionError as error:\n        raise ValueError from error\n"
+    shown = run(module_program("lib.steps", "fit", packed("lib/steps.py", text)), tmp_path).stderr
+    assert re.findall(r'File ".*', shown) == [f'File "lib/steps.py", line {line}, in fit' for line in (3, 5)]
+    assert "\n    raise ValueError from error\nValueError\n" in re.sub(r"\n *[~^]+(?=\n)", "", shown)
+    broken = run(module_program("lib.steps", "fit", packed("lib/steps.py", "x = (\n")), tmp_path).stderr
+    assert 'File "lib/steps.py", line 1\n' in broken
 
 
 def test_a_program_rejects_a_file_that_leads_outside(tmp_path: Path) -> None:

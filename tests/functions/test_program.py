@@ -96,6 +96,7 @@ def fit(x):
     assert f'  File "notes.py", line {line + 7}, in fit\n    return [inner() for _ in range(1)]' in done.stderr
     assert f'  File "notes.py", line {line + 4}, in inner\n    return 1 / x\n' in done.stderr
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert "stepset_main" not in done.stderr, "no frames of the program"
 
 
 @pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MLX_RANK", "STEPSET_NODE_RANK"])

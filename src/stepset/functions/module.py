@@ -19,15 +19,20 @@ _UNPACK = """\
     atexit.register(subprocess.run, ["rm", "-rf", directory], stderr=subprocess.DEVNULL)
     extract(base64.b64decode({packed!r}), directory)
     sys.path.insert(0, directory)
+    global _stepset_code
+    _stepset_code = directory
 """
 """Statements of a function that extracts files to a new directory, from which Python then imports modules.
 
 Unlike `shutil.rmtree` before Python 3.13, `rm` can delete deep directories."""
 _FUNCTION = """\
-def {name}(*args, **kwargs):
+def _stepset_call(*args, **kwargs):
 {unpack}    import importlib
 
     return getattr(importlib.import_module({module!r}), {name!r})(*args, **kwargs)
+
+
+{name} = _stepset_call
 """
 _MODULES = """\
 def _stepset_modules():

@@ -42,8 +42,10 @@ from __future__ import annotations
 {definition}
 
 def _stepset_main() -> None:
-    import json, os
+    import json, os, sys
 
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _stepset_excepthook
 {call}    given = json.loads({given!r})
     returned = {name}(*given["args"], **given["kwargs"])
     rank = next((os.environ[name] for name in {rank_variables!r} if name in os.environ), "0")
@@ -100,6 +102,36 @@ def _stepset_json(value, place, outer):
     return float("nan")
 
 
+def _stepset_excepthook(kind, error, trace):
+    """Prints an exception without the frames of this program, and with the original names of the shipped modules."""
+    import os, sys, traceback
+
+    program, root = _stepset_main.__code__.co_filename, globals().get("_stepset_code", "")
+
+    def moved(name):
+        return os.path.relpath(name, root) if root and name and name.startswith(root + os.sep) else name
+
+    def shorten(shown):
+        own = [f for f in shown.stack if f.filename == program and f.name.startswith(("<module>", "_stepset_"))]
+        if len(own) < len(shown.stack):
+            shown.stack[:] = [frame for frame in shown.stack if frame not in own]
+        for frame in shown.stack:
+            frame.line  # reads the source from the present file
+            frame.filename = moved(frame.filename)
+        if hasattr(shown, "filename"):  # of a SyntaxError
+            shown.filename = moved(shown.filename)
+        for inner in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+            if inner is not None:
+                shorten(inner)
+
+    try:
+        shown = traceback.TracebackException(kind, error, trace)
+        shorten(shown)
+        print(*shown.format(), sep="", end="", file=sys.stderr, flush=True)
+    except Exception:
+        sys.__excepthook__(kind, error, trace)
+
+
 def _stepset_note(text):
     import sys
 
@@ -113,7 +145,7 @@ _RELOCATE = '''
 
 def _stepset_relocate(function, file, line):
     """Makes tracebacks show the lines of the original file or notebook cell."""
-    import linecache, sys, traceback
+    import linecache
 
     shift = line - function.__code__.co_firstlineno
 
@@ -125,8 +157,6 @@ def _stepset_relocate(function, file, line):
     lines = ["\\n"] * shift + lines if shift > 0 else lines[-shift:]
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
     function.__code__ = moved(function.__code__)
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = traceback.print_exception  # the hook of Python 3.12 and older does not use linecache
 '''
 """The function of `_PROGRAM` that changes the file and the lines of the code of a function. Python stores the lines of
 code relative to its first line."""
