@@ -16,7 +16,7 @@ from stepset.html.calls import continues_sentence, diagnose_call
 from stepset.html.card import card, cell
 from stepset.html.escaped import escaped
 from stepset.log_sources import check_sources, sources_of
-from stepset.notebook.display import display_of_kernel
+from stepset.notebook.display import NotebookDisplay, display_of_kernel
 from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
 from stepset.run_filter import RunFilter, phases_of, reasons_of
 from stepset.run_status import LogLine, Phase, RunStatus
@@ -277,8 +277,10 @@ class Run:
 
         In a notebook, the cell shows a table of the ranks. Ctrl-C ends only the wait. The run continues.
         """
+        return self._wait(timeout, display_of_kernel())
+
+    def _wait(self, timeout: float | None, display: NotebookDisplay | None) -> RunStatus:
         wait = partial(backend_of(self.backend, self.cluster).wait, self.name)
-        display = display_of_kernel()
         try:
             if display is None:
                 return wait(timeout)
@@ -297,7 +299,9 @@ class Run:
         Raises:
             TrainingFailedError: the run did not succeed.
         """
-        return succeeded(self.wait(), shown=display_of_kernel() is not None).result
+        display = display_of_kernel()
+        found = self._wait(None, display)
+        return succeeded(found, shown=display is not None and display.shows_table).result
 
     def _repr_html_(self) -> str:
         """Returns the current status as HTML for notebooks. If the status cannot be read, the HTML states why."""
@@ -344,12 +348,13 @@ def resumed(
 def succeeded(found: RunStatus, *, shown: bool = False) -> RunStatus:
     """Returns the status of a run that succeeded. Raises TrainingFailedError if the run did not succeed.
 
-    The error has notes about the failure, unless `shown` states that a cell has shown the status.
+    The error contains advice and has notes about the failure, unless `shown` states that a cell has shown the status.
     """
     if found.phase is Phase.SUCCEEDED:
         return found
     failure = found.failure
-    error = TrainingFailedError(with_advice(end_sentence(found), failure.advice if failure else ""), found)
+    advice = "" if failure is None or shown else failure.advice
+    error = TrainingFailedError(with_advice(end_sentence(found), advice), found)
     if not shown:
         rows = [] if failure is None else [row for row in failure_rows(failure) if row[0] in ("frame", "last lines")]
         output = [line for title, values in rows for line in row_lines(title, values)]

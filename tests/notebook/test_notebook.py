@@ -102,6 +102,7 @@ def test_interrupting_a_cell_ends_the_run_and_leaves_no_process(
     failure = stepset.status("interrupted").failure
     assert failure is not None
     assert failure.kind is stepset.FailureKind.CANCELLED
+    assert failure.aftermath == ()
 
 
 @pytest.mark.parametrize("call", ["run.wait()", "for line in run.logs(follow=True): print(line)"])
@@ -202,6 +203,7 @@ def test_a_cell_that_fails_shows_the_diagnosis_and_raises(client_of: Callable[[A
     assert outputs[-1].ename == "TrainingFailedError"
     assert "rank 1" in outputs[-1].evalue
     assert outputs[-1].traceback == [f"TrainingFailedError: {outputs[-1].evalue}"]
+    assert outputs[-1].evalue.endswith("ValueError: batch size -3"), "the table contains the advice"
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "stopped because of rank 1" not in printed
     (omitted,) = [line for line in printed.splitlines() if "omitted" in line]
@@ -219,12 +221,14 @@ def train():
 
 run = stepset.submit(train, framework="plain")
 status = run.wait(timeout=0.7)
-run.cancel(kill=True)
 print(status.phase.final)"""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    cancels = "import threading\nthreading.Timer(1, run.cancel, kwargs={'kill': True}).start()\nrun.wait()"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in (cell, cancels)])
     client_of(notebook).execute()
-    (table,) = _html(notebook.cells[0])
+    (table,), (last,) = map(_html, notebook.cells)
     assert "rank 0" in table or "node 0" in table
+    assert '<strong class="quiet">Cancelled</strong>' in last
+    assert "Cancelled" not in table, "a later cell does not change this cell"
     printed = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
     assert printed == "False\n"
 
@@ -244,11 +248,11 @@ def test_with_debug_a_cell_shows_the_frames_of_stepset(
 def test_a_cell_shows_the_status_of_its_run_once(client_of: Callable[[Any], NotebookClient]) -> None:
     run = "import stepset\n\nstepset.run({'command': ['true'], 'framework': 'plain', 'name': 'short'})"
     wait = "handle = stepset.submit({'command': ['true'], 'framework': 'plain', 'name': 'short'})\nhandle.wait()"
-    cells = [run, "_", wait, "status = handle.wait()\nstatus", "handle.status()"]
+    cells = [run, "_", wait, "status = handle.wait()\nstatus", "handle.status()", "handle.result()"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     client_of(notebook).execute()
-    assert [len(_html(cell)) for cell in notebook.cells] == [1] * len(cells)
-    assert all("Succeeded" in _html(cell)[0] for cell in notebook.cells)
+    assert [len(_html(cell)) for cell in notebook.cells] == [1, 1, 1, 1, 1, 0]
+    assert all("Succeeded" in _html(cell)[0] for cell in notebook.cells[:-1])
 
 
 class CountingClient(NotebookClient):

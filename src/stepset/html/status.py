@@ -42,8 +42,8 @@ def status_html(status: RunStatus, now: float) -> str:
 
     If the run has failed or cannot continue, the HTML also shows the cause. `now` is in seconds since the epoch.
     """
-    ink = STATE_CLASSES.get(status.phase.value, "quiet")
-    phase = phase_words(status.phase, status.reason)
+    phase = status.reason if _cancelled(status) else phase_words(status.phase, status.reason)
+    ink = STATE_CLASSES.get(phase, "quiet")
     parts = [
         f'<p><strong>{cell(status.name)}</strong> <strong class="{ink}">{cell(phase)}</strong></p>',
         f'<p class="quiet">{cell(_facts(status, now))}</p>',
@@ -81,21 +81,24 @@ def _problem(status: RunStatus) -> Iterator[str]:
     """Yields HTML that shows the cause of the run's failure, or the problem that blocks the run."""
     held = held_up(status)
     rows = [*(held.rows if held is not None else ()), *([("slow", slow_words(status.slow))] if status.slow else [])]
-    if rows:
-        yield from _rows([(title, [text]) for title, text in rows])
+    yield from _rows([(title, [text]) for title, text in rows])
     if status.phase.final and status.phase is not Phase.SUCCEEDED:
-        yield f'<p class="bad">{escaped(cut(end_sentence(status), 2 * _LINE))}</p>'
-    if status.failure is not None:
-        yield from _rows(list(_failure_rows(status.failure)))
-    if again := resume_call(status):
-        yield from _rows([("resume", again.splitlines())])
-    failed = status.phase.final and status.phase is not Phase.SUCCEEDED and not _cancelled(status)
-    if failed and (logs := logs_values(status, logs_call(status))):
-        yield from _rows([("logs", logs)])
+        ink = "quiet" if _cancelled(status) else "bad"
+        yield f'<p class="{ink}">{escaped(cut(end_sentence(status), 2 * _LINE))}</p>'
+        yield from _rows([(title, lines) for title, lines in _end_rows(status) if lines])
+
+
+def _end_rows(status: RunStatus) -> Iterator[tuple[str, list[str]]]:
+    """Yields the rows about the end of a run that did not succeed. A row may have no lines."""
+    if status.failure is not None and not _cancelled(status):
+        yield from _failure_rows(status.failure)
+    yield "resume", resume_call(status).splitlines()
+    if not _cancelled(status):
+        yield "logs", logs_values(status, logs_call(status))
 
 
 def _cancelled(status: RunStatus) -> bool:
-    return status.failure is not None and status.failure.kind is FailureKind.CANCELLED
+    return status.phase.final and status.failure is not None and status.failure.kind is FailureKind.CANCELLED
 
 
 def _failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
@@ -109,6 +112,8 @@ def _failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
 
 
 def _rows(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+    if not rows:
+        return
     yield '<div class="scroll"><table>'
     for title, lines in rows:
         text = escaped("\n".join(cut(line, _LINE) for line in lines[:_LINES]))

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from stepset.backends.base import RunHandle
 from stepset.html.calls import logs_call
@@ -18,7 +19,7 @@ from stepset.html.status import status_html, status_text
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.present.presenter import Presenter
-from stepset.watch.present.records import HangReported, LinesOmitted, Note, ProgressAgain, Record, Restarted
+from stepset.watch.present.records import HangReported, LinesOmitted, ProgressAgain, Record, Restarted
 from stepset.watch.present.sources import prefix, shown_text
 
 TABLE_EVERY = 0.5
@@ -51,7 +52,7 @@ class NotebookDisplay:
         self._shown: RunStatus | None = None
         self._over = threading.Event()
         self._count = 0
-        self._identifier = ""
+        self._table: Any = None  # the DisplayHandle of this cell's table
         self._due = 0.0
 
     def on_line(self, line: LogLine) -> None:
@@ -91,7 +92,7 @@ class NotebookDisplay:
             timeout: the maximum number of seconds to wait, or None for no limit.
 
         Returns:
-            The last status.
+            The last status. If the run was already over, the cell shows no table.
         """
 
         def show(status: RunStatus) -> None:
@@ -99,10 +100,17 @@ class NotebookDisplay:
             self._show_new()
 
         final = wait(timeout, show)
+        if not self.shows_table and final.phase.final:
+            return final
         self._due = 0.0
         show(final)
         _show_once(final)
         return final
+
+    @property
+    def shows_table(self) -> bool:
+        """Whether the cell shows the table of the run."""
+        return self._table is not None
 
     def _show_new(self) -> None:
         # Lines that arrive later are shown after an update of the table.
@@ -125,21 +133,21 @@ class NotebookDisplay:
                 yield "stepset: the cell shows no further lines; stepset.logs(name) yields all of them"
 
     def _show_table(self, status: RunStatus) -> None:
-        from IPython.display import display, update_display  # the kernel has already loaded IPython
+        from IPython.display import display  # the kernel has already loaded IPython
 
         now = time.time()
         data = {"text/html": status_html(status, now), "text/plain": status_text(status, now)}
-        if self._identifier:
-            update_display(data, display_id=self._identifier, raw=True)  # type: ignore[no-untyped-call]  # IPython has no types
+        if self._table is None:
+            # The identifier is new. Otherwise, another cell that shows the same run would change this cell.
+            self._table = display(data, display_id=True, raw=True)  # type: ignore[no-untyped-call]  # IPython has no types
         else:
-            self._identifier = f"stepset-{status.name}"
-            display(data, display_id=self._identifier, raw=True)  # type: ignore[no-untyped-call]  # IPython has no types
+            self._table.update(data, raw=True)
 
 
 def _record_lines(records: Iterable[Record]) -> Iterator[str]:
     """Yields the text of the records that the table does not contain."""
     for record in records:
-        if isinstance(record, (Note, Restarted, HangReported, ProgressAgain, LinesOmitted)):
+        if isinstance(record, (Restarted, HangReported, ProgressAgain, LinesOmitted)):
             first, *more = map(printable, record.lines)
             yield f"stepset: {first}"
             yield from more

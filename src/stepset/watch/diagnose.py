@@ -122,6 +122,8 @@ def diagnose(
     tail = without_extensions([without_rank_mark(first.source, line) for line in first.tail])
     failed = [o for o in every if o.source and not o.succeeded]
     same = [o for o in failed if o.source != first.source and _failed_with(error, o)]
+    if kind is FailureKind.CANCELLED:
+        failed = []  # every rank was stopped
     same_ids = {id(o) for o in same}  # comparing the observations of all ranks with each other would take too long
     return Failure(
         kind=kind,
