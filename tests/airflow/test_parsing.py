@@ -436,7 +436,8 @@ def test_a_decorated_function_that_uses_names_of_the_dag_file_is_an_error(maps: 
     assert re.fullmatch(r"DAG 'nightly', task 'train', test_parsing\.py:\d+", start)
     assert message == (
         "function: train uses RATE, timedelta from outside, and only its own source is shipped;"
-        " import or define them inside train, or pass them as arguments of the task"
+        " add 'from datetime import timedelta' inside train; import or define RATE inside train, or pass RATE as"
+        " arguments of the task"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import xml.etree as tree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from stepset.errors import BadInputError
 from stepset.functions.source import captured_names, checked_source, function_file
+from stepset.functions.source import checked_source as source_of
 
 RATE = 0.1
 
@@ -93,6 +95,20 @@ def uses_a_helper() -> float:
 
 def uses_a_helper_and_a_global() -> float:
     return load() * RATE
+
+
+def uses_imports() -> object:
+    return [tempfile, source_of, Path(), tree]
+
+
+def test_the_message_contains_the_imports_that_the_function_needs() -> None:
+    with pytest.raises(BadInputError) as caught:
+        checked_source(uses_imports)
+    assert str(caught.value) == (
+        "function: uses_imports uses Path, source_of, tempfile, tree from outside, and only its own source is shipped;"
+        " add 'from pathlib import Path', 'from stepset.functions.source import checked_source as source_of', 'import"
+        " tempfile', 'import xml.etree as tree' inside uses_imports"
+    )
 
 
 def test_a_helper_belongs_in_a_file_of_its_own() -> None:

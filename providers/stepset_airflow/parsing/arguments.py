@@ -156,7 +156,7 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
         source = source_of(function)
         check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}")
         check_kind(inspect.unwrap(function))  # decorators are not shipped
-        check_captured(source, function.__name__, "or pass {them} as arguments of the task")
+        check_captured(function, source, "or pass {them} as arguments of the task")
     except BadInputError as error:
         raise ValueError(located(str(error).splitlines(), place_of(place) + _line_of(function))) from None
 

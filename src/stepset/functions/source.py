@@ -9,9 +9,9 @@ import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from stepset.errors import BadInputError
@@ -80,25 +80,44 @@ def captured_names(source: str) -> list[str]:
     return sorted(captured)
 
 
-def check_captured(source: str, name: str, alternatives: str) -> None:
+def check_captured(function: Callable[..., Any], source: str, alternatives: str) -> None:
     """Checks that a function uses no names of its module.
 
     Args:
         alternatives: the remedies that the message suggests in addition to an import inside the function. `{them}` is a
-            placeholder for the captured names.
+            placeholder for the captured names that the module does not import.
 
     Raises:
         BadInputError: the function uses names of its module. The message contains these names.
     """
+    name = function.__name__
     if captured := captured_names(source):
-        them = "it" if len(captured) == 1 else "them"
+        imports = _imports(function, captured)
+        others = [each for each in captured if each not in imports]
+        them = "it" if captured == others[:1] else "them" if captured == others else ", ".join(others)
+        remedies = [f"add {', '.join(map(repr, imports.values()))} inside {name}"] if imports else []
+        if others:
+            remedies.append(f"import or define {them} inside {name}, {alternatives.format(them=them)}")
         if captured == [_GET_IPYTHON]:
             raise BadInputError(f"function: {name} uses {_GET_IPYTHON}, which the ranks do not have; {_SHELL_REMEDY}")
         raise BadInputError(
-            f"function: {name} uses {', '.join(captured)} from outside, and only its own source is shipped; import or"
-            f" define {them} inside {name}, {alternatives.format(them=them)}"
+            f"function: {name} uses {', '.join(captured)} from outside, and only its own source is shipped;"
+            f" {'; '.join(remedies)}"
             f"{f'; {_SHELL_REMEDY}' if _GET_IPYTHON in captured else ''}"
         )
+
+
+def _imports(function: Callable[..., Any], captured: Collection[str]) -> dict[str, str]:
+    """Returns the import statement of each captured name that the module of the function has imported."""
+    known, found = getattr(function, "__globals__", {}), dict[str, str]()
+    for name in sorted({*captured} & {*known} - _OF_IPYTHON):
+        value = known[name]
+        module, original = getattr(value, "__module__", None), getattr(value, "__name__", "")
+        if isinstance(value, ModuleType):
+            found[name] = f"import {original}" if original == name else f"import {original} as {name}"
+        elif module != function.__module__ and getattr(sys.modules.get(str(module)), original, None) is value:
+            found[name] = f"from {module} import {original}" + ("" if original == name else f" as {name}")
+    return found
 
 
 def check_kind(function: Callable[..., Any]) -> None:
@@ -152,14 +171,15 @@ def checked_source(function: Callable[..., Any]) -> str:
     source = source_of(function)
     check_kind(inspect.unwrap(function))  # decorators are not shipped
     check_decorators(function, "", f"remove it, or import {name} from a module")
-    check_captured(source, name, _alternatives(function, captured_names(source)))
+    check_captured(function, source, _alternatives(function, captured_names(source)))
     return source
 
 
-def _alternatives(function: Callable[..., Any], captured: Sequence[str]) -> str:
+def _alternatives(function: Callable[..., Any], captured: Collection[str]) -> str:
     """Returns the remedies for captured names. Functions and classes of the caller cannot be passed in args."""
     name, known = function.__name__, getattr(function, "__globals__", {})
     helpers = [each for each in captured if _is_helper(known.get(each), function.__module__)]
+    captured = {*captured} - {*_imports(function, captured)}
     if not helpers:
         return f"pass {{them}} in args, or import {name} from a module"
     names = ", ".join(helpers)
