@@ -66,8 +66,9 @@ def fit(rate):
 @pytest.mark.parametrize("value", ["numpy.ones(1)", "numpy.longdouble(1)", "numpy.complex64(1)"])
 def test_other_values_of_numpy_are_no_arguments(value: str) -> None:
     numpy = pytest.importorskip("numpy")
-    with pytest.raises(BadInputError, match=r"^args\[0\]: a value of type \w+ is not JSON"):
+    with pytest.raises(BadInputError, match=r"^args\[0\]: a value of type \w+ is not JSON; give ") as caught:
         program_text("def fit(x): ...\n", "fit", [eval(value, {"numpy": numpy})])
+    assert ("give its tolist()" in str(caught.value)) == (value == "numpy.ones(1)")
 
 
 def test_nan_and_infinity_in_the_result_are_kept(tmp_path: Path) -> None:
@@ -148,6 +149,7 @@ def test_text_with_python_syntax_is_passed_unchanged(tmp_path: Path) -> None:
         ([float("inf")], {}, r"args\[0\]: inf is not JSON"),
         ([10**5000], {}, r"args\[0\]: an integer of 16610 bits is too long"),
         ([b"bytes"], {}, r"args\[0\]: a value of type bytes is not JSON"),
+        ([Path("x")], {}, r"args\[0\]: a value of type PosixPath is not JSON; give str\(path\)$"),
     ],
 )
 def test_the_error_names_the_location_of_an_argument_that_is_not_json(

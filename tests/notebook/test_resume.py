@@ -128,11 +128,14 @@ def test_an_edited_function_inherits_the_fields_of_the_earlier_run(checkpoints: 
     again = stepset.run(_saves(), resume=True, args=["ok"], labels={"team": "b", "old": None})
     assert again.result == {"from": checkpoints, "attempt": "1"}
     assert again.labels == {"team": "b", "kept": "c"}
-    [note] = [note for note in again.notes if note.startswith(f"from run {failed.name}: ")]
+    [note] = [note for note in again.notes if note.startswith(f"fields of run {failed.name}: ")]
     assert {"framework", "checkpoint_dir", "labels"} <= set(note.partition(": ")[2].split(", "))
     without = stepset.run(_saves_nothing(), name="train", resume=True, checkpoint_dir=None)
     assert without.result is None
-    assert "the job has no checkpoint_dir, so the training starts from its beginning" in without.notes
+    begins = f"nothing to continue: run {again.name} succeeded, and the job has no checkpoint_dir, so the training starts"
+    assert [note for note in without.notes if again.name in note and "fields of" not in note] == [
+        f"{begins} from its beginning, with attempt 2"
+    ]
 
 
 def test_a_fresh_run_ignores_checkpoints_and_keeps_them(checkpoints: str) -> None:
@@ -165,12 +168,14 @@ def test_a_warning_states_that_there_is_nothing_to_resume_from(
         stepset.run({"command": ["true"], "framework": "plain", "name": "short", **fields})
         assert caplog.messages == []
         call("short", resume=True)
-        cause = f"no checkpoint was found in {tmp_path / 'empty'}" if fields else "the job has no checkpoint_dir"
-        note = f"{cause}, so the training starts from its beginning"
-        begins, _, last = caplog.messages
-        assert begins.startswith("stepset: continuing run short-")
-        assert last == f"stepset: {note}"
-        assert note in stepset.status("short").notes
+        expected = (
+            ["continuing run", "run short-", f"no checkpoint was found in {tmp_path / 'empty'}, so the training starts"]
+            if fields
+            else ["nothing to continue: run short-"]
+        )
+        for message, start in zip(caplog.messages, expected, strict=True):
+            assert message.startswith(f"stepset: {start}")
+        assert caplog.messages[-1].removeprefix("stepset: ") in stepset.status("short").notes
         caplog.clear()
     stepset.Run("short").wait()
 

@@ -226,7 +226,7 @@ def test_resume_does_not_continue_the_run_of_another_script_unless_its_name_is_g
     )
     assert len(stepset.list_runs()) == 1
     begins = f"stepset: continuing run {first}, attempt 1, checkpoint_dir {checkpoints}\n"
-    inherited = f"stepset: from run {first}: framework, checkpoint_dir\n"
+    inherited = f"stepset: fields of run {first}: framework, checkpoint_dir\n"
     succeeded = f"stepset: run {first} has already succeeded\n"
     other = f"stepset: run {first} executed {one}, this run executes {two}\n"
     assert execute("two", "again", "name=train") == (0, "['again', 'first']\n", begins + inherited + succeeded + other)

@@ -32,4 +32,5 @@ def backend_of(name: str, cluster: ClusterOptions | None = None, interface: Inte
         from stepset.backends.kubernetes import kubernetes_backend
 
         return kubernetes_backend(cluster, interface)
-    raise BadInputError(f"backend: {name!r} is not known; use one of {', '.join(BACKENDS)}")
+    hint = "" if isinstance(name, str) else "; arguments of a function belong into args, such as args=[0.2]"
+    raise BadInputError(f"backend: {name!r} is not known; use one of {', '.join(BACKENDS)}{hint}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -281,7 +282,9 @@ def _json(value: Any, place: str) -> Any:
         return [_json(item, f"{place}[{index}]") for index, item in enumerate(value)]
     if getattr(value, "ndim", None) == 0 and isinstance(number := value.item(), (bool, int, float, str)):
         return _json(number, place)  # of numpy or torch
-    raise BadInputError(
-        f"{place}: a value of type {type(value).__name__} is not JSON; give text, numbers, lists and mappings of them,"
-        " or write it to a file and give the path"
-    )
+    remedy = "give text, numbers, lists and mappings of them, or write it to a file and give the path"
+    if isinstance(value, os.PathLike):
+        remedy = "give str(path)"
+    elif getattr(value, "ndim", 0) and hasattr(value, "tolist"):
+        remedy = "give its tolist(), or write it to a file and give the path"
+    raise BadInputError(f"{place}: a value of type {type(value).__name__} is not JSON; {remedy}")

@@ -138,33 +138,33 @@ def start_after(run: RunStatus) -> Start:
 def continuation_notes(
     run: RunStatus, job: TrainingJob, *, stored: bool, inherited: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Returns the notes for a new run of `job`. The new run continues `run`. The last note can be `restart_note`.
+    """Returns the notes for a new run of `job`. The new run continues `run`.
+
+    One of the notes states whether the training starts from its beginning.
 
     Args:
         run: the earlier run.
         stored: whether `job` is the stored job of `run` (`recorded_job`).
         inherited: the names of the fields that `job` has from `run` (`inherited_fields`).
     """
-    directory = f", checkpoint_dir {job.checkpoint_dir}" if job.checkpoint_dir else ""
-    notes = [f"continuing run {run.name}, attempt {start_after(run).attempt}{directory}"]
+    attempt, succeeded = start_after(run).attempt, run.phase is Phase.SUCCEEDED
+    if job.checkpoint_dir is None:
+        notes = [
+            f"nothing to continue: run {run.name} {'succeeded' if succeeded else 'is over'}, and the job has no"
+            f" checkpoint_dir, so the training starts from its beginning, with attempt {attempt}"
+        ]
+    else:
+        notes = [f"continuing run {run.name}, attempt {attempt}, checkpoint_dir {job.checkpoint_dir}"]
     if stored and (function := called_function(job.function or "")):
         edited = function_call(function, job.name)
         notes.append(f"the run calls the stored function {function}; to call an edited function, use {edited}")
     if inherited:
-        notes.append(f"from run {run.name}: {', '.join(inherited)}")
-    if run.phase is Phase.SUCCEEDED:
-        notes.append(f"run {run.name} has already succeeded")
-    return (*notes, *filter(None, [restart_note(run, job)]))
-
-
-def restart_note(run: RunStatus, job: TrainingJob) -> str:
-    """Returns a note if `job` starts from the beginning although it continues `run`. Otherwise returns "".
-
-    For a run on a cluster, it is not known whether there is a checkpoint, because the checkpoint_dir is not on this
-    machine.
-    """
+        notes.append(f"fields of run {run.name}: {', '.join(inherited)}")
     if job.checkpoint_dir is None:
-        return "the job has no checkpoint_dir, so the training starts from its beginning"
+        return tuple(notes)
+    if succeeded:
+        notes.append(f"run {run.name} has already succeeded")
+    # For a run on a cluster, it is not known whether there is a checkpoint: the checkpoint_dir is not on this machine.
     if run.backend == "local" and not has_checkpoint(job.checkpoint_dir, job.env):
-        return f"no checkpoint was found in {job.checkpoint_dir}, so the training starts from its beginning"
-    return ""
+        notes.append(f"no checkpoint was found in {job.checkpoint_dir}, so the training starts from its beginning")
+    return tuple(notes)
