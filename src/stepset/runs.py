@@ -59,7 +59,7 @@ def logs(
 ) -> LogLines:
     """Returns an iterator over the log lines of a run.
 
-    If the iterator is the value of a notebook cell, the notebook shows the existing lines.
+    If the iterator is the value of a notebook cell, the notebook shows the existing lines. `print` prints these lines.
 
     Args:
         name, backend, cluster: the same arguments as those of `status`.
@@ -85,7 +85,11 @@ def logs(
         check_sources(chosen.sources, opened.status(name), "ranks")
     existing = replace(chosen, follow=False)
     interrupted = continues_sentence(name, backend) if follow else ""
-    return LogLines(name, _lines(opened, name, chosen), lambda: _lines(opened, name, existing), interrupted)
+
+    def shown() -> tuple[str, Iterator[LogLine]]:
+        return opened.status(name).name, _lines(opened, name, existing)
+
+    return LogLines(name, _lines(opened, name, chosen), shown, interrupted)
 
 
 def list_runs(

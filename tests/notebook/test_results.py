@@ -65,6 +65,8 @@ def test_logs_show_the_existing_lines_and_are_not_consumed_by_it(run: stepset.Ru
     assert len([*lines]) == SHOWN_LINES + 4
     assert shown(run.logs(tail=1))[0] == f"[rank 0] {HOSTILE} {SHOWN_LINES + 4}"
     assert repr(run.logs()) == f"<the lines of {run.name}; iterate over them>"
+    assert str(run.logs(tail=2)).splitlines() == [f"[rank 0] {HOSTILE} {SHOWN_LINES + n}" for n in (3, 4)]
+    assert f"<strong>{run.name}</strong>" in shown(stepset.logs("show"))[1], "the name of the job is not the title"
 
 
 def test_closed_logs_have_no_further_lines(run: stepset.Run) -> None:
@@ -162,14 +164,14 @@ def _reports() -> Callable[[float], dict[str, Any]]:
 
 
 def test_the_table_of_runs_has_the_last_metrics_and_the_result(home: Path) -> None:
-    stepset.run(_reports(), framework="plain", args=[0.5])
+    stepset.run(_reports(), framework="plain", args=[1 / 3])
     text, html = shown(stepset.list_runs())
     header, row = text.splitlines()
     assert header.split()[-2:] == ["METRICS", "PROGRAM"]
-    assert row[header.index("METRICS") :].startswith("loss=0.25  ")
+    assert row[header.index("METRICS") :].startswith("loss=0.16667  ")
     assert "<th>metrics</th><th>result</th>" in html
-    assert '<td class="text">loss=0.25</td>' in html
-    assert "{&quot;lr&quot;: 0.5, &quot;note&quot;: &quot;&lt;script&gt;" in html
+    assert '<td class="text"><span>loss=0.16667</span></td>' in html
+    assert "{&quot;lr&quot;: 0.33333, &quot;note&quot;: &quot;&lt;script&gt;" in html
 
 
 def _diverges() -> Callable[[], dict[str, float]]:

@@ -43,6 +43,7 @@ _STYLE = f"""
   line-height: inherit; }}
 {_ROOT} th {{ color: var(--quiet); font-weight: 600; }}
 {_ROOT} td.text {{ white-space: normal; overflow-wrap: anywhere; }}
+{_ROOT} td.text span {{ white-space: nowrap; }}
 {_ROOT} .ranks td.text {{ min-width: 14rem; }}
 {_ROOT} td.bad {{ color: var(--bad); }} {_ROOT} td.good {{ color: var(--good); }}
 {_ROOT} pre {{ margin: 0; padding: 0; border: 0; overflow-x: auto; color: inherit; background: none;

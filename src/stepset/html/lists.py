@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,6 +19,8 @@ MAX_RUNS = 200
 """The maximum number of rows in the table of runs."""
 _LINE = 2000
 """The maximum number of characters of a line. Longer lines are truncated."""
+_METRICS = 160
+"""The maximum number of characters of a run's metrics."""
 _TEXTS = ("PROGRAM", "METRICS", "RESULT", "VALUE", "RULE")
 """The columns whose cells wrap."""
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -54,13 +57,17 @@ def metrics_text(run: RunStatus) -> str:
 
 
 def _outcome(run: RunStatus) -> dict[str, str]:
-    """Returns the cells with the metrics of the last progress report and with the result."""
-    return {"METRICS": metrics_text(run), "RESULT": "" if run.result is None else result_text(run)}
+    """Returns the cells with the metrics of the last progress report and with the result, whose numbers are rounded."""
+    result = json.loads(result_text(run), parse_float=lambda number: float(f"{float(number):.5g}"))
+    return {"METRICS": metrics_text(run), "RESULT": "" if result is None else result_text(run.with_(result=result))}
 
 
 def _cell(name: str, text: str) -> str:
     if name == "PHASE":
         return f'<td class="{STATE_CLASSES.get(text, "")}">{cell(text)}</td>'
+    if name == "METRICS":  # a line break is between two metrics
+        text = ", ".join(f"<span>{escaped(metric)}</span>" for metric in cut(text, _METRICS).split(", "))
+        return f'<td class="text">{text}</td>'
     return f'<td class="text">{cell(text)}</td>' if name in _TEXTS else f"<td>{cell(text)}</td>"
 
 

@@ -115,13 +115,17 @@ class LogLines(Iterator[LogLine]):
     Args:
         run: the name of the run.
         lines: the iterator over the lines.
-        existing: a function that opens another iterator over the existing lines. A notebook shows the lines of this
-            iterator, and does not consume `lines`.
+        existing: a function that returns the name of the run, which is not the name of the job, and another iterator
+            over the existing lines. A notebook shows the lines of this iterator, and does not consume `lines`.
         interrupted: the message of a KeyboardInterrupt while the iterator waits for the next line. Default: no message.
     """
 
     def __init__(
-        self, run: str, lines: Iterator[LogLine], existing: Callable[[], Iterator[LogLine]], interrupted: str = ""
+        self,
+        run: str,
+        lines: Iterator[LogLine],
+        existing: Callable[[], tuple[str, Iterator[LogLine]]],
+        interrupted: str = "",
     ) -> None:
         self._run, self._lines, self._existing, self._interrupted = run, lines, existing, interrupted
 
@@ -143,14 +147,19 @@ class LogLines(Iterator[LogLine]):
         """Returns a short text. Reads no lines."""
         return f"<the lines of {printable(self._run)}; iterate over them>"
 
+    def __str__(self) -> str:
+        """Returns the existing lines as `stepset logs` prints them."""
+        return "\n".join(map(str, self._existing()[1]))
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Returns the last 1,000 existing lines as text and as HTML, for IPython and notebooks."""
-        last = deque(self._existing(), maxlen=SHOWN_LINES + 1)
+        run, existing = self._existing()
+        last = deque(existing, maxlen=SHOWN_LINES + 1)
         cut_off = len(last) > SHOWN_LINES
         lines = list(last)[-SHOWN_LINES:]
         return {
             "text/plain": "\n".join(map(line_text, lines)) or "no lines",
-            "text/html": lines_html(self._run, lines, cut_off=cut_off),
+            "text/html": lines_html(run, lines, cut_off=cut_off),
         }
 
 
