@@ -27,6 +27,8 @@ from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
 
 _log = logging.getLogger(__name__)
+__tracebackhide__ = True
+"""Makes pytest omit the frames of this module, so that a failed test shows the line of the test."""
 
 
 def run(

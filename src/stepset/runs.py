@@ -25,6 +25,8 @@ from stepset.watch.present.failure_report import failure_rows, row_lines
 from stepset.watch.present.sentences import end_sentence, with_advice
 
 Ranks = int | str | Iterable[int | str]
+__tracebackhide__ = True
+"""Makes pytest omit the frames of this module, so that a failed test shows the line of the test."""
 
 
 def status(name: str | Run | RunStatus, backend: str = "local", *, cluster: ClusterOptions | None = None) -> RunStatus:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,14 @@ def of_this_machine(block: Block) -> list[Command]:
         for command in commands(block)
         if "stepset" in shlex.split(command.words) and not any(word in command.words for word in _ELSEWHERE)
     ]
+
+
+def test_the_sweep_in_python_prints_the_best_run(tmp_path: Path) -> None:
+    program = files(ROOT / "docs/guides/sweeps.md")["sweep.py"]
+    (tmp_path / "sweep.py").write_text(program, encoding="utf-8")
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    printed = subprocess.check_output([sys.executable, "sweep.py"], cwd=tmp_path, env=env, text=True)
+    assert printed.strip() == program.strip().rpartition("  # ")[2]
 
 
 @pytest.mark.parametrize("screen", SCREENS)

@@ -231,3 +231,13 @@ def test_resume_does_not_continue_the_run_of_another_script_unless_its_name_is_g
     other = f"stepset: run {first} executed {one}, this run executes {two}\n"
     assert execute("two", "again", "name=train") == (0, "['again', 'first']\n", begins + inherited + succeeded + other)
     assert execute("two", "again")[:2] == (0, "['again', 'first']\n")
+
+
+def test_a_failed_test_shows_its_own_line_and_no_frames_of_stepset(tmp_path: Path, home: Path) -> None:
+    test = tmp_path / "test_train.py"
+    call = "stepset.run({'command': ['false'], 'framework': 'plain'})"
+    test.write_text(f"import stepset\n\n\ndef test_train():\n    {call}\n")
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(test)]
+    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert f">       {call}\nE       stepset.errors.TrainingFailedError: run false-" in shown
+    assert "test_train.py:5: TrainingFailedError" in shown
