@@ -173,6 +173,15 @@ class TestAfterAnErrorOfOneRank:
         run.fail(2, "KeyError: 'x'")
         assert run.shown == [f"rank 2: {TRACEBACK}", "rank 2: KeyError: 'x'"]
 
+    def test_the_same_traceback_of_a_second_rank_is_marked(self) -> None:
+        run = Run()
+        for rank in (1, 2, 3):
+            run.print(f"rank {rank}", f"[rank{rank}]: {TRACEBACK}", f"[rank{rank}]: ValueError: {rank == 3}")
+        for rank in (1, 2, 3):
+            run.fail(rank, f"ValueError: {rank == 3}")
+        assert [line.partition(": ")[0] for line in run.shown] == ["rank 1", "rank 1", "rank 3", "rank 3"]
+        assert [line.partition(": ")[0] for line in run.marked] == ["rank 2", "rank 2"]
+
     def test_a_rank_that_ends_with_0_is_shown(self) -> None:
         run = Run()
         run.fail(1, "ValueError: bad batch")

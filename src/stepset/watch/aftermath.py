@@ -1,6 +1,7 @@
 """Marks the lines that launchers and stopped ranks print after a rank has failed, or while the run is being stopped.
 
-Also marks what torchrun prints at its exit barrier after all ranks of its pod have exited with 0.
+Also marks a traceback that another failed rank has printed, and what torchrun prints at its exit barrier after all ranks
+of its pod have exited with 0.
 
 The functions use no I/O and no clock. Rules and examples: docs/design/presenting.md, "After the first failure".
 """
@@ -16,6 +17,7 @@ from typing import Any
 from stepset.run_status import LogLine
 from stepset.watch.agent_events import observation_of
 from stepset.watch.diagnose import Observation, error_of, has_lost_peer
+from stepset.watch.rank_mark import without_rank_mark
 
 HOLD = 10.0
 """The number of seconds for which a line of a rank is held after another rank has failed. The line is omitted if its
@@ -55,6 +57,7 @@ class _Attempt:
     ended: set[str] = field(default_factory=set)
     mpirun: str = ""  # the pod of mpirun; empty until this pod prints something after the first failure
     stopped: set[str] = field(default_factory=set)  # the pods whose launcher has received a stop signal
+    tracebacks: set[tuple[str, ...]] = field(default_factory=set)  # the lines of the failed ranks' tracebacks
 
     def includes(self, pod: str, source: str) -> bool:
         """Returns whether a line after the first failure belongs to this attempt. If not, it belongs to the next one.
@@ -200,7 +203,13 @@ class Aftermath:
         if has_lost_peer(end) or (killed and (self._stopping or any(end.at > at for at in attempt.failed.values()))):
             return []
         attempt.failed[end.source] = min(end.at, attempt.failed.get(end.source, end.at))
-        return self._release(end.source)
+        released = self._release(end.source)
+        text = tuple(without_rank_mark(end.source, line.text) for line in released)
+        if text in attempt.tracebacks:
+            return [line._replace(aftermath=True) for line in released]
+        if text and TRACEBACK in text[0]:
+            attempt.tracebacks.add(text)
+        return released
 
     def _release(self, source: str) -> list[LogLine]:
         """Returns the held lines of a rank that was not stopped."""
