@@ -132,9 +132,9 @@ def test_an_edited_function_inherits_the_fields_of_the_earlier_run(checkpoints: 
     assert {"framework", "checkpoint_dir", "labels"} <= set(note.partition(": ")[2].split(", "))
     without = stepset.run(_saves_nothing(), name="train", resume=True, checkpoint_dir=None)
     assert without.result is None
-    begins = f"nothing to continue: run {again.name} succeeded, and the job has no checkpoint_dir, so the training starts"
+    begins = f"nothing to continue: run {again.name} succeeded, and the job has no checkpoint_dir, so the training"
     assert [note for note in without.notes if again.name in note and "fields of" not in note] == [
-        f"{begins} from its beginning, with attempt 2"
+        f"{begins} starts from its beginning, with attempt 2"
     ]
 
 

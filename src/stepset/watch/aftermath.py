@@ -1,7 +1,7 @@
 """Marks the lines that launchers and stopped ranks print after a rank has failed, or while the run is being stopped.
 
-Also marks a traceback that another failed rank has printed, and what torchrun prints at its exit barrier after all ranks
-of its pod have exited with 0.
+Also marks a traceback that another failed rank has printed, and what torchrun prints at its exit barrier after all
+ranks of its pod have exited with 0.
 
 The functions use no I/O and no clock. Rules and examples: docs/design/presenting.md, "After the first failure".
 """
