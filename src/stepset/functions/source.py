@@ -109,7 +109,7 @@ def check_captured(function: Callable[..., Any], source: str, alternatives: str)
 
 def _imports(function: Callable[..., Any], captured: Collection[str]) -> dict[str, str]:
     """Returns the import statement of each captured name that the module of the function has imported."""
-    known, found = getattr(function, "__globals__", {}), dict[str, str]()
+    known, found = getattr(inspect.unwrap(function), "__globals__", {}), dict[str, str]()
     for name in sorted({*captured} & {*known} - _OF_IPYTHON):
         value = known[name]
         module, original = getattr(value, "__module__", None), getattr(value, "__name__", "")
