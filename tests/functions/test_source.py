@@ -15,6 +15,7 @@ from stepset.functions.source import captured_names, checked_source, function_fi
 from stepset.functions.source import checked_source as source_of
 
 RATE = 0.1
+NOTHING = None
 
 
 def uses_a_global() -> float:
@@ -98,16 +99,17 @@ def uses_a_helper_and_a_global() -> float:
 
 
 def uses_imports() -> object:
-    return [tempfile, source_of, Path(), tree]
+    return [tempfile, source_of, Path(), tree, NOTHING]
 
 
 def test_the_message_contains_the_imports_that_the_function_needs() -> None:
     with pytest.raises(BadInputError) as caught:
         checked_source(uses_imports)
     assert str(caught.value) == (
-        "function: uses_imports uses Path, source_of, tempfile, tree from outside, and only its own source is shipped;"
-        " add 'from pathlib import Path', 'from stepset.functions.source import checked_source as source_of', 'import"
-        " tempfile', 'import xml.etree as tree' inside uses_imports"
+        "function: uses_imports uses NOTHING, Path, source_of, tempfile, tree from outside, and only its own source is"
+        " shipped; add 'from pathlib import Path', 'from stepset.functions.source import checked_source as source_of',"
+        " 'import tempfile', 'import xml.etree as tree' inside uses_imports;"
+        " import or define NOTHING inside uses_imports, pass NOTHING in args, or import uses_imports from a module"
     )
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from stepset.errors import BadInputError
@@ -112,11 +112,14 @@ def _imports(function: Callable[..., Any], captured: Collection[str]) -> dict[st
     known, found = getattr(inspect.unwrap(function), "__globals__", {}), dict[str, str]()
     for name in sorted({*captured} & {*known} - _OF_IPYTHON):
         value = known[name]
-        module, original = getattr(value, "__module__", None), getattr(value, "__name__", "")
+        if not isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType)):
+            continue
+        original, module = value.__name__, getattr(value, "__module__", None)
+        renamed = "" if original == name else f" as {name}"
         if isinstance(value, ModuleType):
-            found[name] = f"import {original}" if original == name else f"import {original} as {name}"
+            found[name] = f"import {original}{renamed}"
         elif module != function.__module__ and getattr(sys.modules.get(str(module)), original, None) is value:
-            found[name] = f"from {module} import {original}" + ("" if original == name else f" as {name}")
+            found[name] = f"from {module} import {original}{renamed}"
     return found
 
 
