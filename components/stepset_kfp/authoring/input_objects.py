@@ -34,7 +34,7 @@ def check_objects(inputs: Mapping[str, Any]) -> None:
     found = [f"{where}: {problem}" for where, each in _leaves("", inputs) if (problem := _problem(each)) is not None]
     found += [f"{name}: {problem}" for name in _WORDS if (problem := _no_list(name, inputs.get(name))) is not None]
     for name, (kind, remedy) in _TYPES.items():
-        value = inputs.get(name)
+        value: Any = inputs.get(name)
         if is_channel(value) and not is_artifact(value) and (actual := type_of(value)) != kind:
             found.append(f"{name}: {value.name} has the type {actual}, not {kind}; {remedy}")
     if found:

@@ -10,9 +10,9 @@ from typing import Any
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.hang import Hang
+from stepset.plan.env import secret_variables
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
-from stepset.plan.env import secret_variables
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.hangs.joins import with_slow
