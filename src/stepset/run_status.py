@@ -379,9 +379,8 @@ class LogLine(NamedTuple):
         source: the process that printed the line, for example `rank 3` or `prepare-0`.
         text: the line without its line break. Bytes that are not UTF-8 are replaced by U+FFFD.
         aftermath: whether the line is only a consequence of another rank's failure. Launchers and stopped ranks print
-            such lines after the failure. Also True for a traceback that another failed rank has printed. Also True for
-            lines that torchrun prints at its exit barrier after the ranks of its pod have exited with 0. The command
-            line, Airflow and KFP omit these lines.
+            such lines after the failure. Also True for a traceback that another failed rank has printed, and for lines
+            that torchrun prints after the ranks of its pod have exited with 0. The interfaces omit these lines.
     """
 
     source: str

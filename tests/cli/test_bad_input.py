@@ -220,7 +220,7 @@ def test_a_relative_checkpoint_dir_of_a_job_file_names_the_absolute_path(cli: Cl
     assert refused(
         cli("run", "job.yaml"),
         f"job.yaml: checkpoint_dir: 'ckpt' is not an absolute path; start it with '/', such as '{tmp_path / 'ckpt'}';"
-        " or give a relative path with the run: --checkpoint-dir, in Python checkpoint_dir=",
+        " `stepset run --checkpoint-dir` and the argument of stepset.run accept a relative path",
     )
 
 

@@ -28,6 +28,7 @@ class ExecServer:
         self._status, self._message = status, message
         self.port = 0
         self.queries: list[list[tuple[str, str]]] = []
+        self._processes: list[asyncio.subprocess.Process] = []
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -40,6 +41,9 @@ class ExecServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for process in self._processes:  # after a client has disconnected, nothing reads the pipes until they end
+            process._transport.close()  # type: ignore[attr-defined]  # the only way to close the pipes
+            await process.wait()
         await self._runner.cleanup()
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
@@ -54,6 +58,7 @@ class ExecServer:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+            self._processes.append(process)
         except FileNotFoundError:
             # The Status of a kubelet 1.36.
             reason = f'exec: "{command[0]}": executable file not found in $PATH'
@@ -79,13 +84,8 @@ class ExecServer:
                     process.stdin.write(message.data[1:])
 
         reading = asyncio.create_task(receive())
-        try:
-            await asyncio.gather(send(STDOUT, process.stdout), send(STDERR, process.stderr))
-            code = await process.wait()
-        finally:  # the server cancels the request of a client that has disconnected
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
+        await asyncio.gather(send(STDOUT, process.stdout), send(STDERR, process.stderr))
+        code = await process.wait()
         cause = {"reason": "ExitCode", "message": str(code)}
         end = {"status": "Failure", "details": {"causes": [cause]}} if code else {"status": "Success"}
         await socket.send_bytes(bytes([ERROR]) + json.dumps(end).encode())

@@ -11,7 +11,7 @@ from stepset.errors import BadInputError
 from stepset.spec import TrainingJob, parse_job
 
 _FIELD = "checkpoint_dir"
-_RELATIVE = "; or give a relative path with the run: --checkpoint-dir, in Python checkpoint_dir="
+_RELATIVE = "; `stepset run --checkpoint-dir` and the argument of stepset.run accept a relative path"
 
 
 def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> TrainingJob:

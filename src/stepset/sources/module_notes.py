@@ -32,7 +32,7 @@ def module_notes(module: str, directory: Path) -> tuple[str, ...]:
     meant = (*parts[:known], *similar, *parts[known + 1 :])
     if similar and _contains(directory, meant):
         hint = f"did you mean {'.'.join(meant)!r}?"
-    elif (directory / parts[0] / "__init__.py").is_file():
+    elif os.path.isfile(directory / parts[0] / "__init__.py"):  # noqa: PTH113
         hint = "check the name, and that the ranks start in the directory of the package"
     else:
         return ()
@@ -64,21 +64,21 @@ def import_path_notes(script: Path, text: bytes, top: Path, base: Path) -> tuple
             dotted, code = ".".join(module), os.path.relpath(parent, base)
             return (
                 f"script: {script.name} imports {name} from {parent}, but Python searches only {script.parent} for the"
-                f" imports of this script; run the script as a module, with -m {dotted} --code {code} (in a job:"
-                f" module: {dotted} and code: {code}, without script)",
+                f" imports of this script; use module: {dotted} and code: {code} instead of script, or run"
+                f" `stepset run --code {code} -m {dotted}`",
             )
     return ()
 
 
 def _is_package_of(package: Path, script: Path) -> bool:
     """Returns whether a path is a module, or a directory with the script. Other directories can contain only data."""
-    regular = package.with_name(f"{package.name}.py").is_file() or (package / "__init__.py").is_file()
+    regular = os.path.isfile(f"{package}.py") or os.path.isfile(package / "__init__.py")  # noqa: PTH113
     return regular or script.is_relative_to(package)
 
 
 def _contains(directory: Path, name: Parts) -> bool:
-    path = directory.joinpath(*name)
-    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
+    path = directory.joinpath(*name)  # os.path returns False if the directory cannot be read, but Path raises an error
+    return os.path.isdir(path) or os.path.isfile(f"{path}.py")  # noqa: PTH112, PTH113
 
 
 def _installed(name: str, directory: Path) -> bool:
