@@ -286,7 +286,7 @@ def test_a_script_that_imports_its_own_package_has_a_note_with_the_module(packag
 
 def test_the_note_names_the_directory_that_contains_the_package(package: Path) -> None:
     (note,) = read(package.parent, script=f"{package.name}/trainer/main.py").notes
-    assert f"-m trainer.main --code {package.name} (" in note
+    assert f"--code {package.name} -m trainer.main" in note
 
 
 def test_a_directory_of_data_with_the_name_of_an_import_has_no_note(package: Path) -> None:
