@@ -157,6 +157,15 @@ class TestNoHang:
         found = hang(WAITS, stalled(1, process(wait), compiler, collectives=[done()]))
         assert found.kind == "Busy"
 
+    def test_a_child_that_works_makes_a_rank_busy_whose_last_gloo_collective_looks_incomplete(self) -> None:
+        join = [["poll", "/usr/lib/python3.11/multiprocessing/popen_fork.py", 27], *SLEEP]
+        download = process(SLEEP, kind="worker", name="python", busy=True, changed=False)
+        over = flying(1184, backend="gloo")
+        assert hang(WAITS, stalled(1, process(join), download, collectives=[over])).kind == "Busy"
+        assert (
+            hang(WAITS, stalled(1, process(join), process(SLEEP, kind="worker"), collectives=[over])).kind == "Missing"
+        )
+
     def test_ranks_that_work_while_no_rank_waits_are_not_even_mentioned(self) -> None:
         works = [stalled(n, process(SLEEP, state="R", busy=True, changed=False)) for n in range(4)]
         assert hang(*works) is None

@@ -48,6 +48,8 @@ _BY_SYSCALL = (
 )
 _OWN_STATES = frozenset({"sleeping", "child", "pipe", "socket", "thread"})
 """The states in which a process does not wait in a collective. Collectives wait for locks, and poll."""
+_SLEEPING = frozenset({"gloo"})
+"""The backends whose threads sleep while they wait. Their last collective may look incomplete although it has ended."""
 BLOCKED_STATES = frozenset({"disk", "stopped", "zombie", "gil"})
 """The states of a process that cannot run, whatever its code does."""
 
@@ -105,7 +107,7 @@ def facts_of(evidence: RankEvidence) -> RankFacts:
     processes = [main if process is own else process for process in evidence.processes]
     waits = tuple(row for row in evidence.collectives if row.seq)
     doing = main_thread_state(main.frames)
-    if waits or doing in ("rendezvous", "collective"):
+    if doing in ("rendezvous", "collective") or any(row.backend not in _SLEEPING for row in waits):
         # A rank that waits in NCCL or MPI polls, and uses a whole core.
         busy = main.changed
     else:
