@@ -49,7 +49,7 @@ def test_the_file_for_every_example_is_valid(cli: Cli, script: Path) -> None:
 def test_a_script_that_imports_its_own_package_has_a_note(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer/main.py").write_text("import trainer.data\n")
-    assert "in a job: module: trainer.main and code: ." in cli("init", "trainer/main.py").err
+    assert "use module: trainer.main and code: ." in cli("init", "trainer/main.py").err
 
 
 def test_paths_with_spaces_and_other_directories(cli: Cli, tmp_path: Path) -> None:
