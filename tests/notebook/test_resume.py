@@ -190,7 +190,7 @@ def test_a_relative_checkpoint_dir_is_an_argument_only(
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "job.yaml").write_text("command: ['true']\ncheckpoint_dir: ckpt\n")
     remedy = f"checkpoint_dir: 'ckpt' is not an absolute path; start it with '/', such as '{tmp_path}/jobs/ckpt'"
-    with pytest.raises(stepset.BadInputError, match=f"^jobs/job.yaml: {remedy}; or give a relative path with"):
+    with pytest.raises(stepset.BadInputError, match=f"^jobs/job.yaml: {remedy}; `stepset run --checkpoint-dir` and"):
         stepset.run("jobs/job.yaml")
     with pytest.raises(stepset.BadInputError, match=f"such as '{tmp_path}/ckpt';"):
         stepset.explain({"command": ["true"], "checkpoint_dir": "ckpt"})

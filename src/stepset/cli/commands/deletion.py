@@ -135,7 +135,9 @@ def prune(
         rule = rule.limited_to(listed)
     found = backend.prune(rule, dry_run=dry_run)
     _print_deleted(found, dry_run, output)
-    if not found and age is None and (ended := len(backend.prune(PruneRule(1.0, failed), dry_run=True))):
+    # A run that has expired may remain because it cannot be deleted.
+    none_expired = age is None and not (found if dry_run else found or backend.prune(rule, dry_run=True))
+    if none_expired and (ended := len(backend.prune(PruneRule(1.0, failed), dry_run=True))):
         which = f"{'failed' if failed else 'finished'} run{'' if ended == 1 else 's'}"
         print_message(f"stepset: note: no run has expired; --older-than 1s selects {ended} {which}")
     return 0
