@@ -352,6 +352,8 @@ def test_a_checkpoint_dir_that_may_differ_between_mapped_instances_is_accepted()
         ):
             train(task_id=f"b{index}", script="a.py", checkpoint_dir=path).expand(args=[["1"], ["2"]])
         train(task_id="c", script="a.py", checkpoint_dir=prepare()).expand(args=[["1"], ["2"]])
+        train(task_id="d", script="a.py", checkpoint_dir="/ckpt").expand(args=[["1"]])
+        train(task_id="e", script="a.py", checkpoint_dir="/ckpt", max_active_tis_per_dagrun=1).expand(args=[["1"], []])
 
 
 @EVERY_FORM

@@ -79,6 +79,8 @@ def check_mapped(
     check_names(operator, mapped or (), arguments, otherwise=MAPPED_TO_CODE)
     check({}, mapped, take_unknown(operator, dict(arguments)))
     check_instances(instances, arguments, check_instance)
+    if _run_one_by_one(arguments, instances):
+        return
     if problem := _shared_checkpoint_dir(_values_of_partial(operator, arguments, mapped, parameters)):
         raise ValueError(located([problem], place_of(arguments)))
 
@@ -102,6 +104,16 @@ def check_instances(instances: Instances, place: Mapping[str, Any], check: Calla
                 found.setdefault(line.removeprefix(f"{where}: "), index)
     if found:
         raise kind("\n".join(f"{where}, element {index}: {problem}" for problem, index in found.items()))
+
+
+def _run_one_by_one(arguments: Mapping[str, Any], instances: Instances) -> bool:
+    """Returns whether at most one instance of a mapped task runs at a time in a DAG run.
+
+    Such instances can be the stages of one training, which share a checkpoint directory.
+    """
+    if 1 in (arguments.get("max_active_tis_per_dagrun"), arguments.get("max_active_tis_per_dag")):
+        return True
+    return bool(instances) and all(index == 0 for index, _ in instances)
 
 
 def _shared_checkpoint_dir(values: Mapping[str, Any]) -> str:
