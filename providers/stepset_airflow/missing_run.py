@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from stepset_airflow.native_templates import RENDERED_NONE
-
+RENDERED_NONE = (
+    "a template was rendered as 'None', so its value is missing; check the names in the template, such as the task_ids"
+    " of xcom_pull"
+)
+"""The problem of a field whose text is `None`. No field of a job, and no run name, has such a value."""
 _NAMES = "`stepset list` prints the names of runs"
 _OF_OPERATOR = (
     "; for the run of a DistributedTrainOperator, set wait_for_completion=False there, and"

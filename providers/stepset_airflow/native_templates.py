@@ -32,12 +32,6 @@ _TEXTS = frozenset(
 )
 """The fields of a job that are never lists or mappings."""
 
-RENDERED_NONE = (
-    "a template was rendered as 'None', so its value is missing; check the names in the template, such as the task_ids"
-    " of xcom_pull"
-)
-"""The problem of a field whose text is `None`. No field of a job has such a value."""
-
 
 def literal(value: Any) -> Any:
     """Escapes a value of `args`, `command` or `env`, so that the process gets the value unchanged. A Jinja filter.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepset_airflow.native_templates import RENDERED_NONE
+from stepset_airflow.missing_run import RENDERED_NONE
 
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
