@@ -24,6 +24,7 @@ def check_local_loop(place: str, values: Iterable[Any]) -> None:
         place: the description of the task for messages.
         values: the run-time values in the inputs of the task.
     """
+    from kfp.dsl.for_loop import LoopArgumentVariable, LoopParameterArgument
     from kfp.dsl.pipeline_context import Pipeline
     from kfp.dsl.tasks_group import ParallelFor
     from kfp.local.config import LocalExecutionConfig
@@ -31,11 +32,14 @@ def check_local_loop(place: str, values: Iterable[Any]) -> None:
     pipeline = Pipeline.get_default_pipeline()
     if pipeline is None or LocalExecutionConfig.instance is None:
         return
+    items = (LoopArgumentVariable, LoopParameterArgument)
     loop = next((group for group in pipeline.groups if isinstance(group, ParallelFor)), None)
     if loop is None:
         return
-    inside = set(_tasks(loop))
-    outside = [value.full_name for value in values if is_channel(value) and value.task_name not in (None, "", *inside)]
+    known = (None, "", *_tasks(loop))
+    # The item of a loop over an output has the task_name of the output, too.
+    channels = (each for each in values if is_channel(each) and not isinstance(each, items))
+    outside = [channel.full_name for channel in channels if channel.task_name not in known]
     if outside:
         _log.warning(
             "%s: KFP's local runner replaces %s by the item of dsl.ParallelFor; pass the value without the output, and"

@@ -35,3 +35,20 @@ def test_the_output_of_a_task_outside_of_the_loop(tmp_path: Path, caplog: pytest
 
 def test_nothing_is_reported_for_a_server(caplog: pytest.LogCaptureFixture) -> None:
     assert reported(caplog) == []
+
+
+def test_nothing_is_reported_for_the_item_of_a_loop_over_an_output(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path))
+
+    @dsl.component(base_image="registry.example/own:1")
+    def rates() -> list:
+        return [{"lr": 0.1}, {"lr": 0.2}]
+
+    @dsl.pipeline(name="sweep")
+    def sweep() -> None:
+        with dsl.ParallelFor(rates().output) as rate:
+            distributed_train(framework="plain", command=["train"], args=[rate, rate.lr], image="registry.example/a:1")
+
+    assert not [text for text in caplog.messages if "local runner replaces" in text]
