@@ -1,4 +1,7 @@
-"""Opens only regular files. Opening a pipe waits for a writer, and opening a device can have side effects."""
+"""Opens only regular files, and states the remedy if a file is missing.
+
+Opening a pipe waits for a writer, and opening a device can have side effects.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stepset.errors import BadInputError
 from stepset.plan.code import script_in_code
-from stepset.regular_files import script_remedy, similar_file
+from stepset.regular_files import script_remedy
 from stepset.sources.archive import CODE_LIMIT as CODE_LIMIT
 from stepset.sources.archive import LARGE_CODE, UNPACKED_LIMIT, CodeTooLargeError, compress, largest, pack
 from stepset.sources.code_files import CodeFile, CodeFiles, find_code_files, shown
@@ -295,7 +295,7 @@ def ignored_notes(code: CodeFiles) -> tuple[str, ...]:
 
 def _missing(field: str, what: str, path: Path, base: Path) -> BadInputError:
     base = base.resolve()
-    remedy = similar_file(path) or script_remedy(os.path.relpath(path, base), base) or f"paths are relative to {base}"
+    remedy = script_remedy(os.path.relpath(path, base), base) or f"paths are relative to {base}"
     return BadInputError(f"{field}: no such {what}: {path}; {remedy}")
 
 

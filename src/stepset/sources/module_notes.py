@@ -9,11 +9,10 @@ import os
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from stepset.sources.path_edits import path_edits
-from stepset.sources.siblings import Parts, imported_names, parsed
+from stepset.sources.siblings import Parts, find_installed, imports_of, parsed
 
 
 def module_notes(module: str, directory: Path) -> tuple[str, ...]:
@@ -55,7 +54,7 @@ def import_path_notes(script: Path, text: bytes, top: Path, base: Path) -> tuple
     if edits.directories or edits.unknown:
         return ()
     parents = [each for each in script.parent.parents if each.is_relative_to(top)]
-    for name in sorted({parts[0] for parts in imported_names(text, ())} - sys.stdlib_module_names):
+    for name in sorted({parts[0] for parts in imports_of(tree, ())} - sys.stdlib_module_names):
         parent = next((each for each in parents if _is_package_of(each / name, script)), None)
         if parent is None or _contains(script.parent, (name,)) or _installed(name, script.parent):
             continue
@@ -82,9 +81,8 @@ def _contains(directory: Path, name: Parts) -> bool:
 
 
 def _installed(name: str, directory: Path) -> bool:
-    """Returns whether this machine has a module of this name outside `directory`."""
-    places = [place for place in sys.path if place and Path(place) != directory]
-    found = PathFinder.find_spec(name, places)
+    """Returns whether this machine has a module or a regular package of this name outside `directory`."""
+    found = find_installed(name, directory)
     return found is not None and found.origin is not None
 
 

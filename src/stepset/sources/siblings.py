@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from stepset.directory_trees import Cursor, Entry
@@ -85,11 +85,17 @@ def imported_names(text: bytes, package: Parts) -> frozenset[Parts]:
     >>> sorted(imported_names(b"import a.b\\nfrom . import c\\n", ("lib",)))
     [('a', 'b'), ('lib', 'c')]
     """
-    return _imports(parsed(text), package)
+    return imports_of(parsed(text), package)
 
 
-def _imports(tree: ast.AST, package: Parts) -> frozenset[Parts]:
+def imports_of(tree: ast.AST, package: Parts) -> frozenset[Parts]:
+    """Returns the names that a parsed module imports (`imported_names`)."""
     return frozenset(name for node in ast.walk(tree) for name in _names_of(node, package))
+
+
+def find_installed(name: str, directory: Path) -> ModuleSpec | None:
+    """Returns the module of this name that Python finds on this machine outside `directory`."""
+    return PathFinder.find_spec(name, [place for place in sys.path if place and Path(place) != directory])
 
 
 def parsed(text: bytes) -> ast.AST:
@@ -160,9 +166,8 @@ class _Search:
 
     def missing(self) -> tuple[str, ...]:
         """Returns the names of modules that are found neither in the script's directory nor on this machine."""
-        places = [place for place in sys.path if place and Path(place) != self.root]
         names = sorted({name[0] for name in self._names} - {name[0] for name in self._found} - sys.stdlib_module_names)
-        return tuple(name for name in names if PathFinder.find_spec(name, places) is None)
+        return tuple(name for name in names if find_installed(name, self.root) is None)
 
     def _read(self, file: Path, text: bytes, package: Parts) -> list[Parts]:
         """Reads a module, and returns the imported names to search for next.
@@ -180,7 +185,7 @@ class _Search:
             same_in_pods = not from_current or self.current == self.root
             shipped = directory.is_relative_to(self.root) and same_in_pods
             self._added.append(_Added(directory, from_current, shipped))
-        names = _imports(tree, package)
+        names = imports_of(tree, package)
         new = names - self._names
         self._names |= names
         return [*(self._names if added else new)]
