@@ -182,7 +182,10 @@ def test_status_shows_a_run_of_another_process(cli: Cli, running: subprocess.Pop
 def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     result = cli("cancel", "sleep")
     assert result.code == 0
-    assert " was cancelled after " in result.err
+    stopping, *_, last = result.errors
+    name = stopping.split()[2]
+    assert stopping == f"stepset: run {name} is stopping; stepset cancel {name} --now kills the ranks"
+    assert f"run {name} was cancelled after " in last
     assert running.wait(60) == 130
     assert cli("wait", "sleep").code == 130
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4

@@ -294,19 +294,24 @@ class Backend(Protocol):
         """Asks the run to stop, and returns at once. A second call kills the run."""
 
 
-def cancel_and_wait(backend: Backend, name: str, *, kill: bool = False) -> tuple[bool, RunStatus]:
+def cancel_and_wait(
+    backend: Backend, name: str, *, kill: bool = False, stopping: Callable[[RunStatus], None] | None = None
+) -> tuple[bool, RunStatus]:
     """Stops a run. Returns whether the run had already finished, and the final status.
 
     A run in the phase Lost is also cancelled, because its ranks may still be running.
 
     Args:
         kill: whether to kill the ranks at once instead of giving them time to exit.
+        stopping: a function that receives the status of a run that has been asked to stop, before the wait begins.
     """
     before = backend.cancel(name)
     if before.phase.final:
         return True, before
     if kill:
         backend.cancel(before.name)
+    if stopping is not None:
+        stopping(before)
     return False, backend.wait(before.name)
 
 

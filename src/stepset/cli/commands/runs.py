@@ -176,13 +176,19 @@ def cancel(
     from stepset.printable import printable
 
     check_format(output, "text", "json")
+    flags = backend_args.as_flags
+
+    def stopping(run: RunStatus) -> None:
+        hint = "" if now else f"; stepset cancel {run.name}{flags} --now kills the ranks"
+        print_message(printable(f"stepset: run {run.name} is stopping{hint}"))
+
     backend = backend_args.open_backend()
-    with _interruptible(f"stepset wait {name}{backend_args.as_flags} waits until the run is over"):
-        was_over, found = cancel_and_wait(backend, name, kill=now)
+    with _interruptible(f"stepset wait {name}{flags} waits until the run is over"):
+        was_over, found = cancel_and_wait(backend, name, kill=now, stopping=stopping)
     if was_over:
         print_message(printable(f"stepset: {found.name} is already over: {found.phase.value}"))
     if not was_over or output == "json":
-        _print_outcome(found, backend_args.as_flags, output)
+        _print_outcome(found, flags, output)
     return 0
 
 
