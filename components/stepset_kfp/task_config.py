@@ -16,6 +16,12 @@ from stepset.spec.template import NODE
 
 TASK_CONFIG = "stepset_task_config"
 """The name of the input in which KFP passes the settings of the task to a component that `distribute` returned."""
+WORKSPACE_MOUNT = "/kfp-workspace"
+"""The directory at which KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
+WORKSPACE_REMEDY = (
+    'dsl.WorkspaceConfig(SIZE, dsl.KubernetesWorkspaceConfig(pvcSpecPatch={"accessModes": ["ReadWriteMany"]}))'
+)
+"""The part of error messages that describes a workspace for training on several nodes."""
 
 
 class TaskConfig(Protocol):
@@ -123,14 +129,6 @@ def _template(own: Mapping[str, Any], task: TaskConfig, env: Sequence[Mapping[st
     }
     volumes = {"volumes": [dict(each) for each in task.volumes]} if task.volumes else {}
     return merge({"spec": {"containers": [container], **volumes}}, own)
-
-
-WORKSPACE_MOUNT = "/kfp-workspace"
-"""The directory at which KFP mounts a pipeline's workspace (kfp.dsl.constants.WORKSPACE_MOUNT_PATH)."""
-WORKSPACE_REMEDY = (
-    'dsl.WorkspaceConfig(SIZE, dsl.KubernetesWorkspaceConfig(pvcSpecPatch={"accessModes": ["ReadWriteMany"]}))'
-)
-"""The part of error messages that describes a workspace for training on several nodes."""
 
 
 def allow_several_nodes(modes: Collection[str]) -> bool:

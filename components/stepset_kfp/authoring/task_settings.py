@@ -25,6 +25,50 @@ if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
 
 _log = logging.getLogger(__name__)
+_EXAMPLE = 'set_accelerator_type("nvidia.com/gpu")'
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting that KFP does not pass to stepset.
+
+    Attributes:
+        function: the function of kfp-kubernetes that changes the setting.
+        fields: the fields of the job that have this effect on the training pods.
+        remedy: what the author of the pipeline can write instead.
+    """
+
+    function: str
+    fields: tuple[str, ...]
+    remedy: str
+
+
+_SETTINGS = {
+    "imagePullSecret": _Setting(
+        "set_image_pull_secrets",
+        ("pod_template", "service_account"),
+        'pod_template={"imagePullSecrets": [{"name": "NAME"}]}',
+    ),
+    "imagePullPolicy": _Setting(
+        "set_image_pull_policy",
+        ("pod_template",),
+        'pod_template={"containers": [{"name": "node", "imagePullPolicy": "Always"}]}',
+    ),
+    "emptyDirMounts": _Setting("empty_dir_mount", ("pod_template", "shm"), 'shm="16Gi", or a volume in pod_template'),
+    "genericEphemeralVolume": _Setting("add_ephemeral_volume", ("pod_template",), "a volume in pod_template"),
+    "activeDeadlineSeconds": _Setting("set_timeout", ("deadline",), 'deadline="12h"'),
+    "securityContext": _Setting(
+        "set_security_context",
+        ("pod_template", "security"),
+        'security="restricted", or a securityContext in pod_template',
+    ),
+}
+"""A mapping from fields of KubernetesExecutorConfig, a class of kfp-kubernetes 2.17.0, to settings."""
+_METADATA = {
+    "labels": _Setting("add_pod_label", ("labels", "pod_template"), 'labels={"KEY": "VALUE"}'),
+    "annotations": _Setting("add_pod_annotation", ("annotations", "pod_template"), 'annotations={"KEY": "VALUE"}'),
+}
+"""A mapping from fields of `podMetadata` to settings."""
 
 
 def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, Any], remedy: str) -> None:
@@ -94,9 +138,6 @@ class _ObservedResources(ResourceSpec):  # type: ignore[misc]  # kfp has no type
         self.__dict__["accelerator_type"] = name
 
 
-_EXAMPLE = 'set_accelerator_type("nvidia.com/gpu")'
-
-
 def accelerator_notes(resources: ResourceSpec, fields: Mapping[str, Any]) -> Iterator[str]:
     """Yields a note if each node has more accelerators than processes.
 
@@ -123,49 +164,6 @@ def accelerator_notes(resources: ResourceSpec, fields: Mapping[str, Any]) -> Ite
             f"procs_per_node is {processes}, but each node has {count} accelerators; set procs_per_node to {count} or"
             " auto, unless each process uses several accelerators"
         )
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """A setting that KFP does not pass to stepset.
-
-    Attributes:
-        function: the function of kfp-kubernetes that changes the setting.
-        fields: the fields of the job that have this effect on the training pods.
-        remedy: what the author of the pipeline can write instead.
-    """
-
-    function: str
-    fields: tuple[str, ...]
-    remedy: str
-
-
-_SETTINGS = {
-    "imagePullSecret": _Setting(
-        "set_image_pull_secrets",
-        ("pod_template", "service_account"),
-        'pod_template={"imagePullSecrets": [{"name": "NAME"}]}',
-    ),
-    "imagePullPolicy": _Setting(
-        "set_image_pull_policy",
-        ("pod_template",),
-        'pod_template={"containers": [{"name": "node", "imagePullPolicy": "Always"}]}',
-    ),
-    "emptyDirMounts": _Setting("empty_dir_mount", ("pod_template", "shm"), 'shm="16Gi", or a volume in pod_template'),
-    "genericEphemeralVolume": _Setting("add_ephemeral_volume", ("pod_template",), "a volume in pod_template"),
-    "activeDeadlineSeconds": _Setting("set_timeout", ("deadline",), 'deadline="12h"'),
-    "securityContext": _Setting(
-        "set_security_context",
-        ("pod_template", "security"),
-        'security="restricted", or a securityContext in pod_template',
-    ),
-}
-"""A mapping from fields of KubernetesExecutorConfig, a class of kfp-kubernetes 2.17.0, to settings."""
-_METADATA = {
-    "labels": _Setting("add_pod_label", ("labels", "pod_template"), 'labels={"KEY": "VALUE"}'),
-    "annotations": _Setting("add_pod_annotation", ("annotations", "pod_template"), 'annotations={"KEY": "VALUE"}'),
-}
-"""A mapping from fields of `podMetadata` to settings."""
 
 
 def not_passed_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[str]:

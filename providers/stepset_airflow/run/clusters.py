@@ -53,7 +53,11 @@ class Clusters:
 
 
 def mutate_pod(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a pod template (metadata and spec) with the changes of the hook.
+    """Returns a pod template (metadata and spec) with the changes of the deployment's `pod_mutation_hook`.
+
+    Airflow calls this hook for every pod that Airflow creates, but the controllers of the cluster create the pods of a
+    run. Therefore stepset calls the hook for each pod template before the run is submitted. The hook receives the
+    template as a V1Pod without a name.
 
     If the hook changes nothing, the function returns the same object. A changed template contains only fields that the
     installed kubernetes package supports.

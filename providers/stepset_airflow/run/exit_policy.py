@@ -15,6 +15,31 @@ OUTCOMES = ("fail", "retry", "skip")
 
 # After Rejected, a retry would be rejected again. After Cancelled, a retry would restart a run that a user stopped.
 _FINAL_KINDS = {"Rejected": "fail", "Cancelled": "fail"}
+_SIGNALED = 128
+"""The exit code of a process that signal N ended is 128 + N (POSIX.1-2024, Shell Command Language, 2.8.2)."""
+_LAST_SIGNAL = 64
+_LAST_CODE = 255
+_NUMBER = re.compile(r"-?[1-9][0-9]{0,8}")
+_OTHER_NAMES = {
+    "cudaoom": "OutOfMemory",
+    "evicted": "Infrastructure",
+    "preempted": "Infrastructure",
+    "nodelost": "Infrastructure",
+    "errimagepull": "ImagePull",
+    "error": "UserError",
+    "exception": "UserError",
+    "failed": "UserError",
+    "trainingfailed": "UserError",
+    "interrupted": "Cancelled",
+    "memoryerror": "OutOfMemory",
+    "nccl": "Rendezvous",
+    "oom": "OutOfMemory",
+    "oomkilled": "OutOfMemory",
+    "pending": "Unschedulable",
+    "timedout": "DeadlineExceeded",
+    "timeout": "DeadlineExceeded",
+}
+"""Names that other programs use for a kind of failure, in lower case. A message about such a key names the kind."""
 
 
 def check_policy(policy: Mapping[int | str, str] | None) -> None:
@@ -53,8 +78,8 @@ def outcome_of(failure: Failure | None, policy: Mapping[int | str, str] | None =
 
     Returns:
         `fail` (no further try), `retry` (another try if the number of retries permits another try) or `skip`. If
-            `policy` has no
-        entry for the failure, the outcome is `fail` for Rejected and Cancelled, and `retry` for all other failures.
+        `policy` has no entry for the failure, the outcome is `fail` for Rejected and Cancelled, and `retry` for all
+        other failures.
     """
     if failure is None:
         return "retry"
@@ -79,33 +104,6 @@ def skip_reason(failure: Failure | None, policy: Mapping[int | str, str] | None)
 def should_delete(on_finish_action: str, succeeded: bool) -> bool:
     """Returns whether the objects of a completed run must be deleted."""
     return on_finish_action == "delete" or (on_finish_action == "delete_succeeded" and succeeded)
-
-
-_SIGNALED = 128
-"""The exit code of a process that signal N ended is 128 + N (POSIX.1-2024, Shell Command Language, 2.8.2)."""
-_LAST_SIGNAL = 64
-_LAST_CODE = 255
-_NUMBER = re.compile(r"-?[1-9][0-9]{0,8}")
-_OTHER_NAMES = {
-    "cudaoom": "OutOfMemory",
-    "evicted": "Infrastructure",
-    "preempted": "Infrastructure",
-    "nodelost": "Infrastructure",
-    "errimagepull": "ImagePull",
-    "error": "UserError",
-    "exception": "UserError",
-    "failed": "UserError",
-    "trainingfailed": "UserError",
-    "interrupted": "Cancelled",
-    "memoryerror": "OutOfMemory",
-    "nccl": "Rendezvous",
-    "oom": "OutOfMemory",
-    "oomkilled": "OutOfMemory",
-    "pending": "Unschedulable",
-    "timedout": "DeadlineExceeded",
-    "timeout": "DeadlineExceeded",
-}
-"""Names that other programs use for a kind of failure, in lower case. A message about such a key names the kind."""
 
 
 def parse_key(key: object) -> int | str:

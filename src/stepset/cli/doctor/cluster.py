@@ -18,6 +18,9 @@ from stepset.errors import BadInputError, InfrastructureError
 from stepset.unstructured import part, text
 from stepset.watch.present.sentences import counted
 
+_MISSING_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([\w-]+)")
+_INSTALL = "install it: https://kueue.sigs.k8s.io/docs/installation/"
+
 
 def cluster_findings(
     kubeconfig: str | None, context: str | None, namespace: str | None, target: str, queue: str | None = None
@@ -69,10 +72,6 @@ def _findings(connection: Connection, found: Survey) -> Iterator[Finding]:
 def _permission_finding(state: State, line: str) -> Finding:
     text, _, fix = line.replace("rbac: ", "", 1).partition("; have an administrator run: ")
     return finding("permissions", state, text, fix)
-
-
-_MISSING_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([\w-]+)")
-_INSTALL = "install it: https://kueue.sigs.k8s.io/docs/installation/"
 
 
 def queue_findings(namespace: str, name: str, found: QueueObjects | None, grant: str) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from stepset.errors import InfrastructureError
 from stepset.unstructured import part, text
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
+_WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 # The server quotes the name of the account with Go's %q. Then the server escapes `&`, `<` and `>`.
 _USER = re.compile(
     r'User "((?:[^"\\]|\\.){1,2000})" cannot ([a-z]{1,20}) resource "([^"]{1,100})" in API group "([^"]{0,100})"'
@@ -126,9 +127,6 @@ def lacks_permission(reply: Reply) -> bool:
     """
     message = str(reply.body.get("message", ""))
     return reply.status == 403 and " cannot " in message and ' resource "' in message
-
-
-_WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 async def account_name(client: Client) -> str:

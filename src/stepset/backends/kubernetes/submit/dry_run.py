@@ -153,7 +153,11 @@ async def _try(client: Client, manifest: Manifest, namespace: str) -> Reply:
 
 
 def trial_pods(request: RenderRequest, target: str, objects: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Returns one pod of each group. `objects` are the rendered objects of `request`."""
+    """Returns one pod of each group. `objects` are the rendered objects of `request`.
+
+    A server may accept a JobSet and later refuse the pods. The server checks quotas, limit ranges, pod security,
+    service accounts and priority classes only when a pod is created.
+    """
     if target == "trainjob":
         # Trainer's controller creates a JobSet with the same pods as stepset's JobSet (docs/targets.md, trainjob).
         from stepset.targets.kinds.jobset import render as render_jobset

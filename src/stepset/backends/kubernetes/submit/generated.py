@@ -21,7 +21,11 @@ def with_generated_values(manifest: Manifest) -> dict[str, Any]:
 
 
 def with_keys(manifest: Manifest) -> dict[str, Any]:
-    """Returns a copy of a rendered object. If the object is the ssh Secret, new keys replace the placeholders."""
+    """Returns a copy of a rendered object. If the object is the ssh Secret, new keys replace the placeholders.
+
+    The form of the keys (ECDSA with P-521, the private key as SEC 1 in PEM) is that of Kubeflow Trainer v2.3.0
+    (pkg/runtime/framework/plugins/mpi/mpi.go).
+    """
     if manifest["kind"] != "Secret" or manifest.get("type") != "kubernetes.io/ssh-auth":
         return dict(manifest)
     from cryptography.hazmat.primitives import serialization
