@@ -30,6 +30,8 @@ from stepset.watch.cluster.trouble import last_created
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation, diagnose, kind_of
 from stepset.watch.hangs.stalled import with_known_hang
+from stepset.watch.present import run_end
+from stepset.watch.present.process_end import exceeded_sentence
 from stepset.watch.present.sentences import restart_sentence
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
@@ -51,10 +53,7 @@ _DISRUPTIONS = {
     "TaintManagerEviction": "DeletionByTaintManager",
     "NodeNotReady": "DeletionByTaintManager",
 }
-_NO_EVENT = "most likely an eviction, for example to drain its node; no event states the cause"
-_UNREAD = "an eviction, a preemption or the drain of its node"
 _TERMINATED = 128 + 15
-_NO_OUTPUT = "its exit code and its output no longer exist; it may also have been deleted"
 
 
 def failure_of(
@@ -87,21 +86,14 @@ def failure_of(
 
 def cancelled(objects: RunObjects, workload: Workload) -> Failure:
     """Returns the failure of a run whose workload was deleted before the run had finished."""
-    text = f"the run was cancelled: its {workload.kind} was deleted{_time_to_end(objects)}."
+    deletions = objects.history.deletions
+    text = run_end.workload_deleted(workload.kind, killed=deletions.killed, period=deletions.period)
     return make_failure(FailureKind.CANCELLED, text, restarts=objects.attempt)
-
-
-def _time_to_end(objects: RunObjects) -> str:
-    """Returns a clause that states how long the pods of a deleted run had to end. Returns "" if this is not known."""
-    if objects.history.deletions.killed:
-        return "; its pods were killed"
-    return f"; its pods had {objects.history.deletions.period:g} s to end" if objects.history.deletions.period else ""
 
 
 def lost(objects: RunObjects, workload: Workload | None) -> Failure:
     """Returns the failure of a run whose workload no longer exists and whose result is unknown."""
-    what = f"the {workload.kind} of run {objects.name}" if workload is not None else f"run {objects.name}"
-    text = f"{what} no longer exists, and its end was not observed."
+    text = run_end.end_not_observed(objects.name, workload.kind if workload is not None else "")
     return make_failure(FailureKind.LOST, text, restarts=objects.attempt)
 
 
@@ -116,8 +108,7 @@ def _of_the_run(workload: Workload, objects: RunObjects, at: float | None) -> li
     # `stepset list`.
     from stepset.spec.quantity import format_duration
 
-    limit = f" of {format_duration(workload.deadline)}" if workload.deadline is not None else ""
-    text = f"the run took longer than its deadline{limit}."
+    text = exceeded_sentence(format_duration(workload.deadline) if workload.deadline is not None else "")
     return [Observation("", at or 0.0, kind=FailureKind.DEADLINE_EXCEEDED, error=text)]
 
 
@@ -144,19 +135,19 @@ def _from_messages(objects: RunObjects, workload: Workload, restarts: int) -> Fa
     """Returns the failure that the messages of controllers report. Used if the failed pods no longer exist."""
     failed = sorted((job for job in objects.jobs if job.ended == "Failed"), key=lambda job: job.at or math.inf)
     words = [*(job.message for job in failed), workload.message]
-    text = next((each for each in words if each), workload.reason or "no reason is reported")
-    gone = f"{workload.kind} {workload.name} failed, and its failed pods no longer exist"
-    if found := _FAILED_WITH.search(text):
+    text = next((each for each in words if each), workload.reason or run_end.NO_REASON)
+    found, disrupted = _FAILED_WITH.search(text), _DISRUPTED.search(text)
+    known = found is not None or disrupted is not None
+    message = run_end.pods_gone(workload.kind, workload.name, text, cause_known=known)
+    if found is not None:
         pod, code = found.group(1), to_number(found.group(2))
         # Only Jobs whose pods have an agent have rules for the agent's exit codes.
         kind = AGENT_CODES.get(code or 0) or kind_of(Observation(pod, 0.0, pod=pod, exit_code=code))
         advice = GONE_USER_ERROR_ADVICE if kind is FailureKind.USER_ERROR else ADVICE[kind]
-        return make_failure(kind, f"{gone}: {text}", pod=pod, exit_code=code, restarts=restarts, advice=advice)
-    if found := _DISRUPTED.search(text):
-        kind = FailureKind.INFRASTRUCTURE
-        return make_failure(kind, f"{gone}: {text}", pod=found.group(1), restarts=restarts)
+        return make_failure(kind, message, pod=pod, exit_code=code, restarts=restarts, advice=advice)
+    if disrupted is not None:
+        return make_failure(FailureKind.INFRASTRUCTURE, message, pod=disrupted.group(1), restarts=restarts)
     # Either the training code had an error, or a running pod was deleted. The Job reports both cases in the same way.
-    message = f"{gone}; the cause is unknown, and the controller reports: {text}"
     return make_failure(FailureKind.LOST, message, restarts=restarts, advice=GONE_ADVICE)
 
 
@@ -177,7 +168,7 @@ def restarts_of(objects: RunObjects, reports: Reports) -> list[str]:
         causes[objects.attempt] = cause
     notes = [restart_sentence(attempt, cause) for attempt, cause in causes.items()]
     evictions = (each.evicted_before for each in objects.kueue_workloads if each.admitted)
-    notes += [restart_sentence(0, f"Kueue had evicted the run: {why}") for why in evictions if why]
+    notes += [restart_sentence(0, run_end.evicted_by_kueue(why)) for why in evictions if why]
     restarted = objects.history.predecessors()
     restarted += [_before_restart(pod) for pod in objects.pods if pod.before is not None and not pod.end]
     failures = [_of_pods([pod], objects, reports, 0, present=False) for pod in restarted[-_RESTARTS_SHOWN:]]
@@ -232,7 +223,7 @@ def _from_events(objects: RunObjects, reports: Reports) -> str:
         return ""
     name = failed_pod(objects, job)
     if not name:
-        return f"a pod of Job {job.name} failed or was deleted, and it no longer exists"
+        return run_end.pod_of_job_gone(job.name)
     failure = _of_pods([_pod_from_events(name, job, objects)], objects, reports, objects.attempt, present=False)
     return failure.message if failure is not None else ""
 
@@ -245,14 +236,15 @@ def _pod_from_events(name: str, job: Event, objects: RunObjects) -> Pod:
     status: dict[str, Any] = {"phase": "Failed"}
     if _DISRUPTED.search(job.message):
         known = next((old for old in _DISRUPTIONS if old in by_reason), "")
-        message = by_reason[known].message if known else _NO_EVENT if assigned else _UNREAD
+        unknown = run_end.UNKNOWN_DISRUPTION if assigned else run_end.UNREAD_DISRUPTION
+        message = by_reason[known].message if known else unknown
         reason = _DISRUPTIONS.get(known, "")
         status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]
         code = None if "NodeNotReady" in by_reason else _TERMINATED
     elif found := _FAILED_WITH.search(job.message):
         code = to_number(found[2])
     else:
-        code, status["message"] = None, _NO_OUTPUT
+        code, status["message"] = None, run_end.NO_OUTPUT
     if code is not None:
         status["containerStatuses"] = [{"state": {"terminated": {"exitCode": code}}}]
     labels = {GROUP: _group_of(job, objects), COMPLETION_INDEX: name.split("-")[-2:][0]}
@@ -276,4 +268,4 @@ def stopping(workload: Workload, pods: Sequence[Pod], seen: Sequence[Observation
         return []  # a rank failed in a pod that still runs, and the launcher may restart the rank
     # A pod's deletion may be observed before the reason of the deletion.
     failure = diagnose(o for o in seen if o.how != DELETED)
-    return [f"{failure.message.rstrip('.')}; the other pods are being stopped"] if failure is not None else []
+    return [run_end.others_stopping(failure.message)] if failure is not None else []

@@ -8,13 +8,13 @@ from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.phase import TERMINATING, have_time
+from stepset.watch.cluster.phase import have_time
 from stepset.watch.cluster.trouble import NO_FIX, LostPod, lost_pods, trouble_of
 from stepset.watch.deadline import deadline_advice
 from stepset.watch.hangs.stalled import KnownHang, with_known_hang
-from stepset.watch.silence import printed_earlier, silence, unfinished
-
-QUIET = "if the run hangs, `py-spy dump` in its pods shows where; set a deadline to end such runs"
+from stepset.watch.present import problems
+from stepset.watch.present.run_end import TERMINATING
+from stepset.watch.present.silence import quiet_sentence, silence, unfinished
 
 UNREACHABLE_AFTER = 10.0
 """The number of seconds without an answer from the server after which a note reports the outage."""
@@ -31,7 +31,7 @@ class OutageNote:
     """
 
     def __init__(self, server: str) -> None:
-        self._note = f"server {server} does not answer; the run continues, and stepset tries to reconnect"
+        self._note = problems.server_silent(server)
         self._until = float("-inf")
 
     def notes(self, silent: float, clock: float) -> tuple[str, ...]:
@@ -184,12 +184,7 @@ class FollowPolicy:
             self._last_output = clock
         if self._timeouts.quiet is None or clock - self._last_output < self._timeouts.quiet:
             return status
-        words = (
-            f"no rank has printed a line for {self._timeouts.quiet:.0f} s",
-            printed_earlier(self._read(status)),
-            QUIET,
-        )
-        note = "; ".join(filter(None, words))
+        note = quiet_sentence(self._timeouts.quiet, self._read(status))
         return status.with_(notes=(*status.notes, note))
 
     def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
@@ -206,7 +201,7 @@ class FollowPolicy:
         if not stuck:
             return status
         if allowed is not None and clock - self._since >= allowed:
-            spent = f"gave up after {allowed:.0f} s {'in the queue' if queued else 'without all pods running'}"
+            spent = problems.gave_up_after(allowed, queued=queued)
         elif not (spent := self._permanent_problem(what, objects, now, clock)):
             return status
         self.gave_up = True
@@ -230,8 +225,8 @@ class FollowPolicy:
         if clock - self._permanent_since < limit or (fixable and self._timeouts.startup is None):
             return ""
         if not fixable:
-            return "waiting cannot resolve this"
-        return f"gave up after {limit:.0f} s in which the problem was not fixed"
+            return problems.CANNOT_HELP
+        return problems.not_fixed_for(limit)
 
 
 def _without_queue(objects: RunObjects) -> bool:
@@ -250,6 +245,4 @@ def _failure(status: RunStatus, spent: str) -> Failure:
         message = f"{status.trouble.message.rstrip('.')}; {spent}"
         return replace(status.trouble, message=message, restarts=status.attempt)
     kind = FailureKind.UNSCHEDULABLE if status.reason == "Queued" else FailureKind.INFRASTRUCTURE
-    where = f" ({status.reason})" if status.reason else ""
-    message = f"the run is still {status.phase.value}{where}; {spent}"
-    return make_failure(kind, message, restarts=status.attempt)
+    return make_failure(kind, problems.still_waiting(status.phase, status.reason, spent), restarts=status.attempt)

@@ -17,8 +17,6 @@ from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, 
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation
 
-TERMINATING = "the run is being deleted; its pods have time to end"
-
 PODS_DELETED_WITHIN = 15.0
 """The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
 

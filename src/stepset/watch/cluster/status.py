@@ -9,7 +9,7 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.bounded_json import without_nan
 from stepset.watch.cluster.failed import lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.phase import TERMINATING, Decision, State, decide
+from stepset.watch.cluster.phase import Decision, State, decide
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.rank_rows import final_rows
 from stepset.watch.cluster.reports import Reports
@@ -17,6 +17,7 @@ from stepset.watch.cluster.trouble import STARTING
 from stepset.watch.cluster.workload import Workload, described
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import with_hang, with_known_hang
+from stepset.watch.present.run_end import TERMINATING
 from stepset.watch.present.sentences import NOT_FINITE
 
 POD_ENDS_TIMEOUT = 5.0

@@ -14,14 +14,13 @@ from typing import Any
 
 from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
-from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
-from stepset.targets.pods.service_account import creation_after
 from stepset.targets.workload_kinds import CREATORS
 from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, make_failure
 from stepset.watch.cluster.events import MOUNT, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
+from stepset.watch.present import problems
 from stepset.watch.present.sentences import queue_sentence
 
 OVERDUE = 10.0
@@ -53,7 +52,6 @@ _ENDS_AGAIN = ("CrashLoopBackOff",)
 
 # The kubelet's messages about an image that the security context of the pod forbids.
 _FORBIDDEN = re.compile(r"runAsNonRoot|runAsUser")
-_OTHER_USER = "use an image whose USER is a number other than 0, or set securityContext.runAsUser in pod_template"
 # Messages of the kubelet and the API server about a missing object.
 _MISSING = re.compile(
     r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
@@ -121,14 +119,7 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     gated = [pod for pod in waiting if pod.gated]
     if gated:
         place = _place(objects, workload)
-        text = f"{_names(gated)} {_waits_word(gated)} for the removal of scheduling gates"
-        if place is not None and place.inadmissible:
-            text += f": {queue_sentence(place)}"
-        elif place is not None and place.message:
-            text += f": {place.message}"
-        else:
-            text += "."
-        yield _in_queue(objects, text, place, gated[0])
+        yield _in_queue(objects, problems.waits_for_gates(_places(gated), place), place, gated[0])
     yield from _pulling(waiting, now)
 
 
@@ -136,19 +127,12 @@ def _nodes(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: fl
     lost = lost_pods(objects, now)
     if lost:
         first = min(lost, key=lambda pod: (pod.since, pod.name))
-        what = f"node {first.node} is lost, and the run cannot continue before its pod {first.name} is deleted"
-        text = f"{what}; {_remedy(workload)}"
+        text = problems.node_lost(first.node, first.name, workload.lost_after)
         yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, first)
     silent = [pod for pod in pods if pod.silent and not pod.over]
     if silent:
-        text = f"node {silent[0].node} does not answer; {_names(silent)} may be lost."
+        text = problems.node_silent(silent[0].node, _places(silent))
         yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, silent[0])
-
-
-def _remedy(workload: Workload) -> str:
-    if workload.lost_after is not None:
-        return f"stepset deletes the pod by force {workload.lost_after:.0f} s after its deletion was due"
-    return "repair the node, or add the taint node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
 def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
@@ -157,25 +141,24 @@ def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
     before = [(pod, wait) for pod, wait in waits if wait.container != CONTAINER and wait.reason in _ENDS_AGAIN]
     if before:
         pod, wait = before[0]
-        text = f"{_names([pod for pod, _ in before])} cannot be started, as its container {wait.container} ends again"
-        details = f"{wait.reason}: {wait.message}" if wait.message else wait.reason
-        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, f"{text} and again: {details}", pod)
-    for reasons, words, reason in (
-        (_NO_IMAGE, "cannot get the image", PULLING),
-        (_IMAGE, "cannot get the image", PULLING),
-        (_CONFIG, "cannot be started", STARTING),
-        (_OTHER_WAITS, "cannot be started", STARTING),
-    ):
+        text = problems.ends_again(_places([pod for pod, _ in before]), wait.container, _details(wait))
+        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod)
+    for reasons, reason in ((_NO_IMAGE, PULLING), (_IMAGE, PULLING), (_CONFIG, STARTING), (_OTHER_WAITS, STARTING)):
         found = [(pod, wait) for pod, wait in waits if wait.reason in reasons]
         if found:
             wait = _most_specific([wait for _, wait in found])
             kind, wait_limit = _kind_and_limit(wait)
-            details = f"{wait.reason}: {wait.message}" if wait.message else wait.reason
-            text = f"{_names([pod for pod, _ in found])} {words}: {details}"
-            if _FORBIDDEN.search(wait.message):
-                text += f"; {_OTHER_USER}"
+            places, forbidden = _places([pod for pod, _ in found]), _FORBIDDEN.search(wait.message) is not None
+            if reason == PULLING:
+                text = problems.no_image(places, _details(wait))
+            else:
+                text = problems.cannot_start(places, _details(wait), forbidden_user=forbidden)
             serious = _CACHE_NOT_FILLED.search(wait.message) is None
             yield _trouble(reason, kind, text, found[0][0], wait_limit=wait_limit, serious=serious)
+
+
+def _details(wait: Wait) -> str:
+    return f"{wait.reason}: {wait.message}" if wait.message else wait.reason
 
 
 def _kind_and_limit(wait: Wait) -> tuple[FailureKind, float | None]:
@@ -207,11 +190,7 @@ def _not_created(objects: RunObjects, workload: Workload, pods: Sequence[Pod]) -
     ]
     if refused:
         event = refused[-1]
-        text = f"{event.kind} {event.name} cannot create its objects: {event.message}"
-        if re.search(LACKS_RESTRICTED, event.message):
-            text += f"; {REMEDY}"
-        if remedy := creation_after(event.message):
-            text += f"; {remedy}"
+        text = problems.cannot_create(event.kind, event.name, event.message)
         if "quota" in event.message:
             yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text)
         elif _NO_ANSWER.search(event.message):
@@ -251,11 +230,12 @@ def _mounts(objects: RunObjects, workload: Workload, waiting: Sequence[Pod]) -> 
         if found:
             pod = by_uid[found[-1].about]
             affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
-            text = f"{_names([pod, *(each for each in affected if each is not pod)])} cannot be started: "
+            places = _places([pod, *(each for each in affected if each is not pod)])
+            text = problems.cannot_start(places, found[-1].message)
             missing = _MISSING.search(found[-1].message) is not None
             kind = FailureKind.REJECTED if missing else FailureKind.INFRASTRUCTURE
             wait_limit = FIX_BY_USER if missing else None
-            yield _trouble(STARTING, kind, text + found[-1].message, pod, wait_limit=wait_limit)
+            yield _trouble(STARTING, kind, text, pod, wait_limit=wait_limit)
 
 
 def _is_transient(event: Event, workload: Workload) -> bool:
@@ -272,7 +252,7 @@ def _is_transient(event: Event, workload: Workload) -> bool:
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
-        text = f"no room for {_names(without)}: {without[0].unschedulable}"
+        text = problems.no_room(_places(without), without[0].unschedulable)
         found = _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
         if _MISSING.search(without[0].unschedulable):
             failure = replace(found.failure, advice=CREATE_ADVICE)
@@ -288,7 +268,7 @@ def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
     """
     pulling = [pod for pod in waiting if pod.wait is not None and now - (pod.ready_to_start or now) > PULLING_AFTER]
     if pulling:
-        text = f"{_names(pulling)} {_waits_word(pulling)} for the image."
+        text = problems.waits_for_image(_places(pulling))
         yield _trouble(PULLING, FailureKind.IMAGE_PULL, text, pulling[0], serious=False)
 
 
@@ -334,11 +314,5 @@ def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | Non
     return Trouble(reason, make_failure(kind, text, **place), **more)
 
 
-def _names(pods: Sequence[Pod]) -> str:
-    """Returns the name of the first pod, and the number of the other pods."""
-    first = f"pod {pods[0].name}" + (f" on {pods[0].node}" if pods[0].node else "")
-    return first + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
-
-
-def _waits_word(pods: Sequence[Pod]) -> str:
-    return "wait" if len(pods) > 1 else "waits"
+def _places(pods: Sequence[Pod]) -> list[tuple[str, str]]:
+    return [(pod.name, pod.node) for pod in pods]

@@ -101,10 +101,11 @@ def exceeded_sentence(deadline: str, reason: str = "", raised: str = "") -> str:
     """Returns the sentence for a run that exceeded its deadline.
 
     Args:
-        deadline: the deadline as it is written in the job.
+        deadline: the deadline as it is written in the job. "" if it is unknown.
         reason: what is known about the ranks, such as the words of a hang.
         raised: the rank that had printed a traceback and had not exited.
     """
     traceback = f"{raised} had printed a traceback and had not exited" if raised else ""
-    found = "; ".join(filter(None, (f"the run took longer than its deadline of {deadline}", traceback, reason)))
+    limit = f" of {deadline}" if deadline else ""
+    found = "; ".join(filter(None, (f"the run took longer than its deadline{limit}", traceback, reason)))
     return f"{found}."

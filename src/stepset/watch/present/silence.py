@@ -68,17 +68,22 @@ def silence(status: RunStatus, now: float) -> str:
     return "; ".join(filter(None, words))
 
 
-def printed_earlier(status: RunStatus) -> str:
-    """Returns which running ranks printed their last lines before the other ranks.
+def quiet_sentence(seconds: float, status: RunStatus) -> str:
+    """Returns that no rank of a run has printed a line, which ranks printed their last lines first, and what to do.
 
-    Returns "" if all ranks stopped printing at the same time, or if the times are unknown.
+    If all ranks stopped printing at the same time, or if the times are unknown, the sentence names no rank.
 
     >>> from stepset.run_status import RankStatus
     >>> rows = [RankStatus(f"rank {n}", n, "node-0", state="Running", last_line_at=at) for n, at in enumerate([60, 20])]
-    >>> printed_earlier(RunStatus("a-1", "a", "local", ranks=tuple(rows)))
-    'rank 1 printed its last line earlier than the others'
+    >>> quiet_sentence(120.0, RunStatus("a-1", "a", "local", ranks=tuple(rows))).rpartition("; if the run hangs")[0]
+    'no rank has printed a line for 120 s; rank 1 printed its last line earlier than the others'
     """
-    return _last_lines(_earlier(_running(status)), "earlier than the others")
+    words = (
+        f"no rank has printed a line for {seconds:.0f} s",
+        _last_lines(_earlier(_running(status)), "earlier than the others"),
+        "if the run hangs, `py-spy dump` in its pods shows where; set a deadline to end such runs",
+    )
+    return "; ".join(filter(None, words))
 
 
 def _running(status: RunStatus) -> list[RankStatus]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepset.run_status import RankStatus, RunStatus
-from stepset.watch.silence import silence
+from stepset.watch.present.silence import silence
 
 NOW = 1000.0
 
