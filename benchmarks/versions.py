@@ -24,7 +24,7 @@ WORKER = r"""
 import asyncio, io, json, sys, time
 from pathlib import Path
 from stepset.watch.cluster.decoding import decode_event, decode_list
-from stepset.watch.cluster.reports import Reports
+from stepset.watch.state.reports import Reports
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Joiner, Splitter, log_lines

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from stepset.watch.cluster.message import read_termination_message
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.lines import Splitter
+from stepset.watch.state.reports import Reports
+from stepset.watch.state.termination_message import read_termination_message
 from tests.agent.pods import Both, Ended, Pod
 
 TOKEN = 'hf-Zm9v"YmFy+9876543210'

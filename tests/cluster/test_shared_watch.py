@@ -12,8 +12,8 @@ from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
 from stepset.run_status import FailureKind, Phase, RunStatus
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.cluster.runs import Runs
 from tests.cluster.test_scale import fake_nodes  # noqa: F401  # fixture
 from tests.cluster.testbed import scale

@@ -16,8 +16,8 @@ from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, na
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.kubernetes.api_server import Answer, ApiServer
 from tests.kubernetes.nowhere import client_at
 

@@ -57,9 +57,7 @@ from stepset.watch.bounded_json import parse_json
 from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.cluster.events import read_event
 from stepset.watch.cluster.kueue.workload import read_kueue_workload, read_positions
-from stepset.watch.cluster.message import read_termination_message
 from stepset.watch.cluster.pods import read_pod
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.verdict import parse_verdict, verdict_text
 from stepset.watch.cluster.workload import read_ranks, read_workload
 from stepset.watch.diagnose import Observation, diagnose
@@ -67,6 +65,8 @@ from stepset.watch.lines import Joiner, Splitter
 from stepset.watch.list_watch import ListWatch
 from stepset.watch.log_cursor import LogCursor
 from stepset.watch.redacted_lines import RedactedLines
+from stepset.watch.state.reports import Reports
+from stepset.watch.state.termination_message import read_termination_message
 from stepset_kfp.encoding import with_decoded_inputs
 from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.packing import as_text, from_text, script_archive, unpack

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Joiner, Splitter
 from stepset.watch.redacted_lines import RedactedLines
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import seen, stream
 
 pytestmark = pytest.mark.exhaustive

@@ -11,8 +11,8 @@ import pytest
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, stream
 
 UNOWNED = ("no owner", "unknown job", "not controlled", "the workload itself")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stepset.watch.cluster.decoding import decode_event
 from stepset.watch.cluster.ownership import UnreadableObjectError
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.status import status_of
 from stepset.watch.list_watch import ListWatch
+from stepset.watch.state.reports import Reports
 from tests.fuzzing import FUZZED
 from tests.watch.cluster.streams import NAMES, stream
 

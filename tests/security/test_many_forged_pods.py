@@ -10,9 +10,9 @@ import pytest
 
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.run.owners import DeferredChanges
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, seen, stream
 
 MANY = 12_000

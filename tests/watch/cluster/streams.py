@@ -11,9 +11,9 @@ from typing import Any
 from stepset.run_status import Failure, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.present.sentences import phase_words
+from stepset.watch.state.reports import Reports
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.change import Change
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import NAMES, Object, final, left, seen, statuses, stream
 
 SECRET = "a-secret-token"

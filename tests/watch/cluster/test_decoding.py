@@ -11,8 +11,8 @@ from stepset.run_status import RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import NAMES, stream
 
 SECRET = "a-secret-token"

@@ -9,8 +9,8 @@ from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatu
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import seen, stream
 
 PENDING = RunStatus("run", "job", "kubernetes", reason="Starting")

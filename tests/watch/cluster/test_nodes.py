@@ -7,9 +7,9 @@ from typing import Any
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.trouble import OVERDUE, lost_pods
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import final, seen, statuses, stream
 
 AFTER = 20.0

@@ -12,8 +12,8 @@ from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import run_of
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import all_ended, status_of, success_confirmed
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, final, phases, seen, statuses, stream
 
 

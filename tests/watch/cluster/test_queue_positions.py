@@ -12,8 +12,8 @@ from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event
 from stepset.watch.cluster.kueue.workload import read_kueue_workload, read_positions
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
+from stepset.watch.state.reports import Reports
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -10,9 +10,9 @@ import pytest
 from stepset.run_status import Progress, ProgressPoint, RankStatus, RunStatus
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, seen, stream
 from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled
 
@@ -284,7 +284,7 @@ class TestMemory:
         earlier = [f"pod of attempt {attempt}" for attempt in range(1000)]
         for pod in earlier:
             log(reports, pod, "[rank 0] x")
-            reports.prune(objects)
+            reports.prune(lambda: objects.history.known)
         assert reports.of(present) is not None
         assert sum(reports.of(pod) is not None for pod in earlier) < 64
 

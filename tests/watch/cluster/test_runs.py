@@ -14,9 +14,9 @@ from stepset.targets.metadata import JOB
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import read_pod
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of, success_confirmed
 from stepset.watch.present.sentences import last_restart
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import failure, final, left, phases, seen, statuses, stream
 
 GOOD = ["Pending (Starting)", "Running", "Succeeded"]

@@ -12,9 +12,9 @@ from stepset.watch.advice import CREATE_ADVICE
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import status_of
 from stepset.watch.present.sentences import last_restart
+from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles
 
 Kind = FailureKind

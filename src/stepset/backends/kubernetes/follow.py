@@ -31,10 +31,10 @@ from stepset.run_status import Phase, Progress, RunStatus
 from stepset.targets.metadata import RANKS
 from stepset.unstructured import part, text
 from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.status import POD_ENDS_TIMEOUT, all_ended, status_of, success_confirmed
 from stepset.watch.cluster.workload import read_ranks, verdict_of
 from stepset.watch.retries import Retries
+from stepset.watch.state.reports import Reports
 
 _log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class RunFollower:
         if run.reconnected:
             run.reconnected = False
             self._logs.reconnect()
-        self._reports.prune(run.objects)
+        self._reports.prune(lambda: run.objects.history.known)
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None and not output.beside:

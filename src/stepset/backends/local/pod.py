@@ -17,8 +17,8 @@ from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.ports.guard import Guard
 from stepset.backends.local.private_files import make_directories, read_regular, write_private
 from stepset.directory_trees import discard_tree
-from stepset.watch.cluster.message import read_termination_message
 from stepset.watch.lines import Splitter
+from stepset.watch.state.termination_message import read_termination_message
 
 _CHUNK = 1024 * 1024
 

@@ -14,11 +14,11 @@ from stepset.plan.env import secret_variables
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
-from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import KnownHang, with_hang
 from stepset.watch.lines import Batch
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.state.reports import PodReport, RankReport, Reports
 from stepset.watch.tracebacks import stuck_note, stuck_rank
 
 

@@ -24,7 +24,6 @@ from stepset.watch.cluster.events import Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, read_pod
 from stepset.watch.cluster.rank_rows import rows_of
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import AGENT_CODES, DEADLINE_EXCEEDED, DELETED, observations, rank_placement
 from stepset.watch.cluster.trouble import last_created
 from stepset.watch.cluster.workload import Workload
@@ -33,6 +32,7 @@ from stepset.watch.hangs.stalled import with_known_hang
 from stepset.watch.present import run_end
 from stepset.watch.present.process_end import exceeded_sentence
 from stepset.watch.present.sentences import restart_sentence
+from stepset.watch.state.reports import Reports
 
 _EVENTS_BEFORE, _EVENTS_AFTER = 120.0, 2.0
 """An event is shown only if it occurred at most _EVENTS_BEFORE seconds before, or at most _EVENTS_AFTER seconds after,

@@ -11,11 +11,11 @@ from stepset.watch.cluster.failed import cancelled, failure_of, lost
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.rank_rows import rows_of
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.terminations import RankPlacement, observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation
+from stepset.watch.state.reports import Reports
 
 PODS_DELETED_WITHIN = 15.0
 """The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""

@@ -25,8 +25,8 @@ from stepset.unstructured import (
     time_of,
     to_number,
 )
-from stepset.watch.cluster.message import NO_MESSAGE, TerminationMessage, read_termination_message
 from stepset.watch.cluster.ownership import Owner, controller_of
+from stepset.watch.state.termination_message import NO_MESSAGE, TerminationMessage, read_termination_message
 
 _MARKS = [kind.marks for kind in WORKLOAD_KINDS.values()]
 _INDEXES, _GROUPS, _ATTEMPTS = (tuple(dict.fromkeys(filter(None, marks))) for marks in zip(*_MARKS, strict=True))

@@ -12,9 +12,9 @@ from stepset.run_status import Failure, RankStatus
 from stepset.unstructured import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.cluster.reports import PodReport, RankReport, Reports
 from stepset.watch.cluster.terminations import RankPlacement, tails
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.state.reports import PodReport, RankReport, Reports
 
 PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 

@@ -12,13 +12,13 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.phase import Decision, State, decide
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.rank_rows import final_rows
-from stepset.watch.cluster.reports import Reports
 from stepset.watch.cluster.trouble import STARTING
 from stepset.watch.cluster.workload import Workload, described
 from stepset.watch.hangs.joins import with_slow
 from stepset.watch.hangs.stalled import with_hang, with_known_hang
 from stepset.watch.present.run_end import TERMINATING
 from stepset.watch.present.sentences import NOT_FINITE
+from stepset.watch.state.reports import Reports
 
 POD_ENDS_TIMEOUT = 5.0
 """The number of seconds to wait for the exits of pods after a run has finished. A busy server reports exits late."""

@@ -18,9 +18,9 @@ from stepset.unstructured import integer, moment
 from stepset.watch.agent_events import observation_of
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
-from stepset.watch.cluster.reports import PodReport, Reports
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import TAIL, Observation, error_of, find_error, may_be_aftermath
+from stepset.watch.state.reports import PodReport, Reports
 
 DELETED = "was ended from outside"
 """What happened to a deleted pod if no controller recorded a reason."""

@@ -1,15 +1,15 @@
 """Collects the output of the agents: started and finished ranks, failures, last lines, progress and the result.
 
-The local backend uses the same class. On a cluster, the output only adds details, and a status is correct without it.
+On a cluster, the output only adds details, and a status is correct without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepset.run_status import Progress, ProgressPoint
 from stepset.unstructured import LARGEST
@@ -21,9 +21,6 @@ from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.redacted_lines import KEPT, RedactedLines
-
-if TYPE_CHECKING:
-    from stepset.watch.cluster.objects import RunObjects
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
 """The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
@@ -190,15 +187,14 @@ class Reports:
         """
         return self.notes if self.checkpoint is None else (*self.notes, resume_sentence(*self.checkpoint, created))
 
-    def prune(self, objects: RunObjects) -> None:
+    def prune(self, known: Callable[[], set[str]]) -> None:
         """Drops the reports of pods that no status mentions. This limits the memory for a run with many restarts.
 
-        The caller must add a pod to `objects` before it reads the pod's log.
+        `known` returns the pods that a status may mention, and all pods whose logs are read.
         """
         if len(self._pods) < self._prune_above:
             return
-        kept = objects.history.known
-        for pod in [pod for pod in self._pods if pod not in kept]:
+        for pod in self._pods.keys() - known():
             self.drop(pod)
         self._sources = sum(len(report.tails) for report in self._pods.values())
         self._prune_above = max(_PRUNE_ABOVE, 2 * len(self._pods))
