@@ -88,6 +88,10 @@ RESUME_FROM_ADVICE = (
     "STEPSET_RESUME_FROM is set only if the checkpoint_dir of the job contains a checkpoint: read the variable with"
     " os.environ.get, and start from the beginning if there is none."
 )
+PROCESS_GROUP_ADVICE = (
+    "A thread of a C++ library, such as that of gloo, still ran when the program ended: call"
+    " torch.distributed.destroy_process_group() at the end of the script."
+)
 RESULT_ADVICE = (
     "Correct how rank 0 writes the result, and run the job again; with a checkpoint_dir, the new run continues from the"
     " last checkpoint."
@@ -115,6 +119,7 @@ _ADVICE_BY_ERROR = (
     (r"ModuleNotFoundError: ", NO_MODULE_ADVICE),
     (r"^\S+\.py: error: ", ARGUMENTS_ADVICE),  # of argparse
     (r"\b(CUDA|HIP) out of memory", GPU_MEMORY_ADVICE),
+    (r"^terminate called without an active exception", PROCESS_GROUP_ADVICE),
 )
 """The advice for an error that contains the pattern."""
 
