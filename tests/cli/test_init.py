@@ -52,6 +52,22 @@ def test_a_script_that_imports_its_own_package_has_a_note(cli: Cli, tmp_path: Pa
     assert "use module: trainer.main and code: ." in cli("init", "trainer/main.py").err
 
 
+@pytest.mark.parametrize("path", ["trainer/main.py", "trainer/main/__main__.py"])
+@pytest.mark.parametrize(("file", "code"), [("train.yaml", "."), ("jobs/train.yaml", "..")])
+def test_the_file_for_a_module_ships_the_directory_of_its_package(
+    cli: Cli, tmp_path: Path, path: str, file: str, code: str
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("import torch\n")
+    made = cli("init", "-m", "trainer.main", file)
+    assert made.code == 0 and made.out.startswith(f"wrote {file}: framework torch, because {path} imports torch\n")
+    job = yaml.safe_load((tmp_path / file).read_text())
+    assert (job["module"], job["code"]) == ("trainer.main", code)
+    checked = cli("validate", file)
+    assert checked.code == 0, checked.err
+
+
 def test_paths_with_spaces_and_other_directories(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "t: #1.py").write_text("import jax\n")
@@ -81,6 +97,11 @@ def test_an_existing_file_is_kept_without_force(cli: Cli, tmp_path: Path) -> Non
         (("good.py", "no/such/job.yaml"), "stepset: no/such/job.yaml: cannot be written: /"),
         (("good.py", "job.txt"), "stepset: job.txt: not the name of a job file; end it with .yaml"),
         (("job.yaml",), "stepset: job.yaml: not a script; give the training script (.py)"),
+        ((), "stepset: the program is missing; give a script (train.py), or -m MODULE"),
+        (("-m", "a.b"), "stepset: --module: there is neither a/b.py nor a/b/__main__.py in /"),
+        (("-m", "good", "good.py", "job.yaml"), "stepset: good.py and --module are given; give only one of them"),
+        (("-m", "../good"), "stepset: --module: '../good' is not the name of a module; "),
+        (("-m", ""), "stepset: --module: '' is not the name of a module; "),
         (("nul.py",), "stepset: nul.py: not readable as Python: "),
     ],
 )
