@@ -83,11 +83,14 @@ def _python_files() -> tuple[str, ...]:
     return tuple(path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def _walk() -> list[Step]:
-    return [
-        Step(int(number), (ARCHITECTURE.parent / link).resolve(), tuple(_CODE.findall(names)))
-        for number, link, names in _ROW.findall(ARCHITECTURE.read_text(encoding="utf-8"))
-    ]
+def _walks() -> list[list[Step]]:
+    """The paths of a job, of a pod's event, and of a rank's line. Each path begins with the number 1."""
+    walks: list[list[Step]] = []
+    for number, link, names in _ROW.findall(ARCHITECTURE.read_text(encoding="utf-8")):
+        if number == "1":
+            walks.append([])
+        walks[-1].append(Step(int(number), (ARCHITECTURE.parent / link).resolve(), tuple(_CODE.findall(names))))
+    return walks
 
 
 def _module(path: Path) -> str:
@@ -168,25 +171,29 @@ def test_the_diagram_of_the_packages_is_complete() -> None:
     ) == set()
 
 
-class TestWalk:
-    """The walk from the operator to the environment of a process."""
+class TestWalks:
+    def test_they_are_numbered(self) -> None:
+        walks = _walks()
+        assert len(walks) == 3
+        for walk in walks:
+            assert [step.number for step in walk] == list(range(1, len(walk) + 1))
 
-    def test_it_starts_at_the_operator_and_ends_in_the_agent(self) -> None:
-        steps = _walk()
-        assert [step.number for step in steps] == list(range(1, len(steps) + 1))
-        assert "class DistributedTrainOperator" in steps[0].path.read_text(encoding="utf-8")
-        assert _module(steps[-1].path).startswith("stepset.agent.")
+    def test_the_first_starts_at_the_operator_and_ends_in_the_agent(self) -> None:
+        walk = _walks()[0]
+        assert "class DistributedTrainOperator" in walk[0].path.read_text(encoding="utf-8")
+        assert _module(walk[-1].path).startswith("stepset.agent.")
 
-    @pytest.mark.parametrize("step", _walk(), ids=lambda step: str(step.number))
+    @pytest.mark.parametrize("step", [step for walk in _walks() for step in walk], ids=lambda step: step.path.stem)
     def test_the_file_defines_the_names_to_look_for(self, step: Step) -> None:
         assert step.names
         assert set(step.names) - _defined(step.path) == set()
 
-    def test_each_file_is_imported_by_an_earlier_one(self) -> None:
+    def test_each_file_of_the_first_is_imported_by_an_earlier_one(self) -> None:
         start = ROOT / "src" / "stepset" / "agent" / "built" / "start.py"
         assert "from stepset.agent.command_line import main" in start.read_text(encoding="utf-8")
-        known = {_module(_walk()[0].path), "stepset.agent.command_line"}
-        for step in _walk():
+        walk = _walks()[0]
+        known = {_module(walk[0].path), "stepset.agent.command_line"}
+        for step in walk:
             assert _module(step.path) in known, f"step {step.number}: no earlier file imports {step.path.name}"
             known |= _imports(step.path)
 
