@@ -49,6 +49,20 @@ def test_the_agent_of_a_pod_with_all_ranks_ends_the_hang(start: Start, action: s
 
 
 @pytest.mark.frameworks
+def test_a_rank_that_is_blocked_in_the_kernel_is_a_failure_of_the_infrastructure(start: Start, tmp_path: Path) -> None:
+    # The parent of vfork waits, in state D, until the child has opened the FIFO.
+    script = (
+        f"import os\nos.mkfifo({str(tmp_path / 'fifo')!r})\n"
+        f"def planted(): os.posix_spawn('/bin/true', ['true'], {{}},"
+        f" file_actions=[(os.POSIX_SPAWN_OPEN, 0, {str(tmp_path / 'fifo')!r}, os.O_RDONLY, 0)])\nplanted()"
+    )
+    ended = start(sys.executable, "-c", script, ranks=1, hang={**SOON, "action": "fail"}).running[0].end()
+    assert ended.exit_code == 75
+    assert ended.verdict["kind"] == "Infrastructure"
+    assert ended.verdict["error"] == "no progress; rank 0 is blocked in the kernel"  # it answers no signal
+
+
+@pytest.mark.frameworks
 def test_a_hang_is_only_reported_by_default(start: Start) -> None:
     ranks = start(sys.executable, "-c", SLEEPS, hang=SOON)
     ranks.stalled(0, 1)
