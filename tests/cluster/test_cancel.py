@@ -114,7 +114,8 @@ class TestAtOnce:
         listener.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run", "--now")
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr.startswith("stepset: run run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run is stopping")
+        assert done.stderr.splitlines()[1].startswith("stepset: run run was cancelled after ")
         assert "its pods were killed" in done.stderr
         runs.wait_nothing_left()
 
@@ -124,7 +125,8 @@ class TestFromTheCommandLine:
         handle, listener = runs.start(SAVES, **PAIR)
         listener.wait_for_line("training", count=2)
         done = runs.cli("cancel", "run")
-        assert done.stderr.startswith("stepset: run run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run is stopping")
+        assert done.stderr.splitlines()[1].startswith("stepset: run run was cancelled after ")
         assert done.returncode == 0
         handle.wait()
         assert [listener.texts(f"rank {rank}")[-1] for rank in (0, 1)] == ["saved", "saved"]

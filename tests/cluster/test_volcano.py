@@ -149,7 +149,8 @@ def test_a_cancelled_run_leaves_nothing(runs: Runs, stage: Stage) -> None:
     listener.wait_for_line("line", count=4)
     done = runs.cli("cancel", "run")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("stepset: run run was cancelled after ")
+    assert done.stderr.startswith("stepset: run run is stopping")
+    assert done.stderr.splitlines()[1].startswith("stepset: run run was cancelled after ")
     failure = handle.wait().failure
     assert failure is not None and failure.kind is FailureKind.CANCELLED
     runs.wait_nothing_left()

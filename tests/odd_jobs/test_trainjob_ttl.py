@@ -123,7 +123,8 @@ def test_a_cancelled_trainjob_does_not_train_again_and_its_name_is_free_when_its
     with pods_and_jobsets(runs) as seen:
         assert until(lambda: len(seen) == len(ONCE))
         done = runs.cli("cancel", "run")
-        assert done.stderr.startswith("stepset: run run was cancelled after ")
+        assert done.stderr.startswith("stepset: run run is stopping")
+        assert done.stderr.splitlines()[1].startswith("stepset: run run was cancelled after ")
         assert done.returncode == 0
         assert not [pod for pod in runs.pods() if pod["status"]["phase"] == "Running"]
         assert handle.wait().phase is Phase.FAILED
