@@ -51,13 +51,14 @@ def _runs_the_program_itself(launcher: Launcher) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankRange:
-    """The ranks of the pods of a group.
-
-    Each pod has `per_pod` ranks. The ranks of pod k begin with `first + k * per_pod`.
-    """
+    """The ranks of the pods of a group. Each pod has `per_pod` ranks."""
 
     first: int
     per_pod: int
+
+    def of(self, index: int) -> range:
+        """Returns the ranks of the pod with this index in the group."""
+        return range(self.first + index * self.per_pod, self.first + (index + 1) * self.per_pod)
 
 
 def rank_ranges(plan: LaunchPlan) -> dict[str, RankRange]:

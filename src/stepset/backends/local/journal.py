@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stepset.backends.base import OpenLineListener, RunListener
 from stepset.backends.local.layout import PodSpec
@@ -15,10 +15,11 @@ from stepset.backends.local.logs.open_lines import OpenLinesFile
 from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
-from stepset.run_status import Failure, LogLine, Progress, ProgressPoint, RunStatus
+from stepset.run_status import LogLine, Progress, ProgressPoint, RunStatus
 from stepset.watch.lines import Batch, OpenLine
 from stepset.watch.present.presenter import PROGRESS_EVERY
 from stepset.watch.run_lines import RunLines
+from stepset.watch.state.rules import Decision
 
 T = TypeVar("T")
 
@@ -114,27 +115,24 @@ class Journal:
             except BaseException as error:  # noqa: BLE001  # `LocalHandle.wait` raises the listener's error
                 self.listener_error = error
 
-    def set(self, **changes: Any) -> None:
-        """Changes fields of the status, and publishes the status."""
-        self.tracker.set(**changes)
-        self.publish()
-
     def stop(self) -> None:
         """Records that the run is being stopped although no rank has failed."""
         self._lines.stop()
 
-    def attempt_over(self, failure: Failure | None) -> None:
+    def attempt_over(self, decision: Decision) -> None:
+        now = time.time()
         self._deliver(self._lines.end_attempt())
         self._open_lines.clear()
         self._open_lines.write()
-        self.tracker.end(failure)
+        self.tracker.end(decision, now)
+        self.publish()
 
     def tick(self) -> None:
         """Publishes changes of the status, and limits the number of writes to the disk."""
         now = time.monotonic()
         self._deliver(self._lines.due(now))
         if now >= self._next_check:
-            self.tracker.note_stuck_rank(self.status, self.tracker.tail, time.time())
+            self.tracker.note_stuck_rank(self.status, time.time())
             self._next_check = now + _CHECK_EVERY
         if self.tracker.changed:
             self._notify_status()

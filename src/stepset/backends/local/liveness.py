@@ -16,9 +16,9 @@ from typing import Any
 
 from stepset.backends.local.private_files import read_regular
 from stepset.backends.local.processes import ProcessId, pid_space
-from stepset.backends.local.rank_states import ENDED, LOST, PENDING, RUNNING
 from stepset.run_status import RankStatus, RunStatus
 from stepset.watch.bounded_json import parse_json
+from stepset.watch.state.rank_states import ENDED, LOST, PENDING, RUNNING
 
 SUPERVISOR_FILE = "supervisor.json"
 PROCESSES_FILE = "processes.json"

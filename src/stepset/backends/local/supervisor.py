@@ -8,9 +8,10 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from stepset.backends.base import RunListener
-from stepset.backends.local.gang import Gang, GangEnd, remedy_of
+from stepset.backends.local.gang import Gang, remedy_of
 from stepset.backends.local.journal import Journal
 from stepset.backends.local.layout import Assignment, plan_files, pod_specs
 from stepset.backends.local.leftovers import end_processes_of
@@ -20,14 +21,13 @@ from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.tracker import Tracker
 from stepset.directory_trees import discard_tree
 from stepset.functions.extract import extract
-from stepset.hang import HANG_CODES, Hang
+from stepset.hang import HANG_CODES
 from stepset.plan.code import FUNCTION_FILE
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
+from stepset.spec import TrainingJob
 from stepset.watch.advice import make_failure
-from stepset.watch.bounded_json import without_nan
 from stepset.watch.diagnose import diagnose
-from stepset.watch.hangs.stalled import with_known_hang
-from stepset.watch.present.sentences import NOT_FINITE, restart_sentence
+from stepset.watch.state.rules import Decision, decide
 
 _FINAL_KINDS = (FailureKind.CANCELLED, FailureKind.DEADLINE_EXCEEDED, FailureKind.REJECTED)
 _UNEXPLAINED = make_failure(
@@ -35,6 +35,37 @@ _UNEXPLAINED = make_failure(
     "all pods ended, but too few of them succeeded.",
     advice="Look at the logs of the pods.",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt has ended. This is the input of the rules."""
+
+    job: TrainingJob
+    at: float  # in seconds since the epoch
+    failure: Failure | None  # None if the pods that must succeed have succeeded
+    again: bool  # whether a restart is left, the run was not asked to stop, and its logs can be written
+
+
+def _restarted(end: AttemptEnd) -> Decision | None:
+    """The job permits a restart after this failure."""
+    job, failure = end.job, end.failure
+    if failure is None or failure.kind in _FINAL_KINDS or not end.again:
+        return None
+    if failure.kind is FailureKind.USER_ERROR and job.restart.user_errors == "fail":
+        return None
+    if failure.exit_code in HANG_CODES and job.hang_times is not None and job.hang_times.action == "fail":
+        return None
+    return Decision(Phase.RESTARTING, failure=failure)
+
+
+def _finished(end: AttemptEnd) -> Decision:
+    """The attempt was the last one."""
+    return Decision(Phase.FAILED if end.failure else Phase.SUCCEEDED, at=end.at, failure=end.failure)
+
+
+RULES = (_restarted, _finished)
+"""The first rule that applies decides how the run continues after an attempt."""
 
 
 class Supervisor:
@@ -76,9 +107,9 @@ class Supervisor:
                 self._guard = Guard(self._given.host.python, self._refused_ports.append)
             self._attempts(read_end)
         except OSError as error:  # for example, the disk is full, or no process can be created
-            self._finish(_supervisor_failure(f"{error.strerror or error}{remedy_of(error)}"))
+            self._fail(f"{error.strerror or error}{remedy_of(error)}")
         except BaseException as error:
-            self._finish(_supervisor_failure(repr(error)))
+            self._fail(repr(error))
             raise
         finally:
             keep_on_fork(write_end)
@@ -111,7 +142,7 @@ class Supervisor:
             write_private(given.layout.rsh, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o700)
 
     def _attempts(self, lifeline: int) -> None:
-        given, restart = self._given, self._given.request.job.restart
+        given, job = self._given, self._given.request.job
         attempt, used = given.request.attempt, 0
         specs, ports = given.specs, given.ports
         stdin = given.request.stdin
@@ -127,54 +158,28 @@ class Supervisor:
             gang = Gang(given, specs, self._journal, lifeline, self._guard, self._cancel_requests, self._started_at)
             end = gang.run()
             end_processes_of(self._run.path)
-            if end.succeeded:
-                self._finish(None)
-                return
             restarts = attempt - given.request.attempt
             failure = diagnose(end.observations, restarts=restarts, local=True) or _UNEXPLAINED
-            hang = self._journal.tracker.known_hang(time.time(), failure)
-            failure = with_known_hang(failure, hang)
-            self._journal.attempt_over(failure)
-            if not self._may_restart(failure, end, used < restart.max_restarts):
-                self._finish(failure, hang)
+            again = end.node_lost or used < job.restart.max_restarts
+            again = again and self._journal.broken is None and not self._cancel_requests()
+            if self._end(decide(RULES, AttemptEnd(job, time.time(), None if end.succeeded else failure, again))):
                 return
             used += not end.node_lost
             attempt += 1
-            why = restart_sentence(attempt - given.request.attempt, failure.message)
-            self._journal.set(phase=Phase.RESTARTING, reason="", notes=(*self._journal.tracker.notes, why))
             given.claims.release_ports()
             ports = given.claims.ports(list(given.plan.ports))
             specs = pod_specs(given.plan, given.host, given.layout, ports, attempt)
 
-    def _may_restart(self, failure: Failure, end: GangEnd, left: bool) -> bool:
-        if failure.kind in _FINAL_KINDS or self._journal.broken is not None or self._cancel_requests():
-            return False
-        job = self._given.request.job
-        if failure.kind is FailureKind.USER_ERROR and job.restart.user_errors == "fail":
-            return False
-        if failure.exit_code in HANG_CODES and job.hang_times is not None and job.hang_times.action == "fail":
-            return False
-        return left or end.node_lost
+    def _fail(self, reason: str) -> None:
+        """Ends a run that could not be executed for reasons outside its ranks."""
+        failure = make_failure(FailureKind.INFRASTRUCTURE, f"the run could not be carried out: {reason}.")
+        self._end(Decision(Phase.FAILED, at=time.time(), failure=failure))
 
-    def _finish(self, failure: Failure | None, hang: Hang | None = None) -> None:
-        self._journal.attempt_over(failure)
-        reported = None if failure else self._journal.tracker.result
-        result = without_nan(reported)
-        found = self._refused_ports if result is reported else [*self._refused_ports, NOT_FINITE]
-        self._journal.set(
-            phase=Phase.FAILED if failure else Phase.SUCCEEDED,
-            reason="",
-            finished=time.time(),
-            result=result,
-            failure=failure,
-            hang=hang,
-            notes=(*self._journal.tracker.notes, *dict.fromkeys(found)),
-        )
-
-
-def _supervisor_failure(reason: str) -> Failure:
-    """Returns the failure of a run that could not be executed for reasons outside its ranks."""
-    return make_failure(FailureKind.INFRASTRUCTURE, f"the run could not be carried out: {reason}.")
+    def _end(self, decision: Decision) -> bool:
+        """Ends an attempt. Returns whether the run has finished."""
+        self._journal.tracker.note(*self._refused_ports)
+        self._journal.attempt_over(decision)
+        return decision.phase.final
 
 
 # The file descriptors of the agents' pipes and of the runs' locks. Some forked children execute no other program, for

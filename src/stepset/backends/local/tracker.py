@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.backends.local.layout import PodSpec
-from stepset.backends.local.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.hang import Hang
 from stepset.plan.env import secret_variables
 from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
-from stepset.watch.hangs.joins import with_slow
-from stepset.watch.hangs.stalled import KnownHang, with_hang
+from stepset.watch.hangs.stalled import KnownHang
 from stepset.watch.lines import Batch
+from stepset.watch.present.sentences import restart_sentence
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.state.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.watch.state.reports import PodReport, RankReport, Reports
+from stepset.watch.state.rules import Decision, ended
 from stepset.watch.tracebacks import stuck_note, stuck_rank
 
 
@@ -47,7 +47,7 @@ class Tracker:
         self._status = status
         self._pods: dict[str, _Pod] = {}
         self._restarts: dict[str, int] = {}  # source -> the number of its restarts before the current start of its pod
-        self._ended: tuple[Failure | None] | None = None  # the failure of an attempt that has ended
+        self._ended = False  # whether the attempt has ended
         self._reports, self._known_hang = Reports(), KnownHang()
         self._printers: dict[str, PodReport] = {}  # source -> the report of the pod that has printed its last output
         self.changed = True
@@ -59,12 +59,11 @@ class Tracker:
             text, at = last_line(row.source)
             return replace(row, last_line=without_rank_mark(row.source, text), last_line_at=at)
 
-        known = self._status.with_(ranks=tuple(map(shown, self._rows())))
-        return with_slow(self._with_hang(known), self._reports.joins, _pods(known))
+        return self._with_rows(map(shown, self._rows()))
 
-    def _with_hang(self, status: RunStatus) -> RunStatus:
-        stalled = self._reports.stalled
-        return with_hang(status, stalled.of(status.ranks, _pods(status))) if stalled else status
+    def _with_rows(self, rows: Iterable[RankStatus]) -> RunStatus:
+        status = self._status.with_(ranks=tuple(rows))
+        return self._reports.with_hang_and_slow(status, {name: name for name in self._pods})
 
     def output(self, spec: PodSpec, batch: Batch, now: float, stopped_at: float | None = None) -> None:
         """Records the output of a pod. Times are in seconds since the epoch.
@@ -76,13 +75,13 @@ class Tracker:
         self._pods[spec.name] = replace(self._pods[spec.name], stopped_at=stopped_at)
         self.changed |= any(event["event"] in ("started", "exited") for event in batch.events)
         if reports.see(spec.name, batch):
-            self._known_hang.see(self._with_hang(self._status.with_(ranks=tuple(self._rows()))).hang, now)
+            self._known_hang.see(self._with_rows(self._rows()).hang, now)
             self.changed = True
         if (report := reports.of(spec.name)) is not None:
             self._printers |= dict.fromkeys(batch.printed(), report)
         if batch.progress:
             self.set(progress=reports.progress, points=reports.points)
-        self._note(*reports.notes_of(self._status.created))
+        self.note(*reports.notes_of(self._status.created))
 
     def tail(self, source: str) -> tuple[str, ...]:
         """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
@@ -98,28 +97,18 @@ class Tracker:
         report = self._printers.get(source)
         return (report.last_line(source), report.printed_at.get(source)) if report is not None else ("", None)
 
-    @property
-    def result(self) -> Any:
-        """The result that rank 0 has reported in this attempt."""
-        return next(iter(self._reports.result(self._pods)), None)
-
     def known_hang(self, now: float, failure: Failure | None = None) -> Hang | None:
         """Returns the hang of the current attempt that was known until a moment ago.
 
         If there is a failure, this may be the hang that the agents have found before they stopped their ranks.
         """
-        rows = self._rows()
-        stopped = self._reports.stalled.before_stop(rows, {row.pod: row.pod for row in rows}, failure)
-        return stopped or self._known_hang.at(now)
+        pods = {name: name for name in self._pods}
+        return self._reports.stalled.before_stop(self._rows(), pods, failure) or self._known_hang.at(now)
 
     def set(self, **changes: Any) -> None:
         """Changes fields of the status."""
         self._status = self._status.with_(**changes)
         self.changed = True
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._status.notes
 
     def begin(self, specs: Sequence[PodSpec], attempt: int) -> None:
         """Begins an attempt. All rows become Pending.
@@ -127,7 +116,7 @@ class Tracker:
         Adds one to the number of restarts in each row whose rank or pod started in the previous attempt.
         """
         self._count_restarts(self._rows())
-        self._pods, self._ended = {spec.name: _Pod(spec) for spec in specs}, None
+        self._pods, self._ended = {spec.name: _Pod(spec) for spec in specs}, False
         self._reports.clear()
         self._printers.clear()
         self._known_hang.clear()
@@ -158,53 +147,47 @@ class Tracker:
         pod = self._pods[spec.name]
         self._pods[spec.name], self.changed = replace(pod, exit_code=exit_code, stopped_at=stopped_at), True
 
-    def note_stuck_rank(
-        self, status: Callable[[], RunStatus], tail: Callable[[str], Sequence[str]], now: float
-    ) -> None:
+    def note_stuck_rank(self, status: Callable[[], RunStatus], now: float) -> None:
         """In an MPI job, adds a note about a rank that has printed a traceback and has not exited.
 
         Python ranks of MPI jobs wait in MPI_Finalize for the other ranks before they exit.
 
         Args:
             status: a function that returns the current status.
-            tail: a function that returns the last lines of a source.
             now: the current time, in seconds since the epoch.
         """
-        if self._mpi and (stuck := stuck_rank(status(), tail, now)):
-            self._note(stuck_note(stuck[0].source))
+        if self._mpi and (stuck := stuck_rank(status(), self.tail, now)):
+            self.note(stuck_note(stuck[0].source))
 
-    def _note(self, *notes: str) -> None:
+    def note(self, *notes: str) -> None:
+        """Adds notes to the status."""
         if new := [note for note in notes if note not in self._status.notes]:
             self.set(notes=(*self._status.notes, *new))
 
-    def end(self, failure: Failure | None) -> None:
-        """Ends the attempt. From now on, `status` contains the final rows of the attempt (`_final_row`)."""
-        self._ended, self.changed = (failure,), True
-        if failure is None:
-            self._note(*self._reports.alone_note(self._pods, self._status.world_size))
-
-    def _planned_ranks(self, spec: PodSpec) -> range:
-        """Returns the ranks of a pod, or an empty range if they are unknown."""
-        held = self._ranges.get(spec.group)
-        first = 0 if held is None else held.first + spec.index * held.per_pod
-        return range(first, first + (0 if held is None else held.per_pod))
+    def end(self, decision: Decision, now: float) -> None:
+        """Ends the attempt, and the run if the decision is final. From now on, `status` contains the final rows."""
+        hang = self.known_hang(now, decision.failure) if decision.failure is not None else None
+        reported = next(iter(self._reports.result(self._pods)), None)
+        alone = self._reports.alone_note(self._pods, self._status.world_size)
+        status = ended(self._status, decision, self._rows(), hang, reported, alone)
+        self._status, self._ended, self.changed = status, True, True
+        if not decision.phase.final and status.failure is not None:
+            self.set(failure=None, hang=None)
+            self.note(restart_sentence(status.attempt + 1, status.failure.message))
 
     def _rows(self) -> list[RankStatus]:
         """Returns one row for each rank, sorted by rank, and one row for each pod without ranks."""
+        if self._ended:
+            return list(self._status.ranks)
         pods, started = self._pods.values(), self._reports.placement(self._pods)
-        places = {rank: pod for pod in pods for rank in self._planned_ranks(pod.spec)}
+        planned = ((pod, self._ranges.get(pod.spec.group)) for pod in pods)
+        places = {rank: pod for pod, held in planned if held is not None for rank in held.of(pod.spec.index)}
         places |= {rank: self._pods[name] for rank, name in started.items()}
         # If the number of ranks is unknown, the row of the pod represents the ranks until they start.
         known = {pod.spec.name for pod in places.values() if pod.spec.group == NODE}
         rows = [_rank_row(rank, places[rank], self._reports) for rank in sorted(places)]
         rows += [_own_row(pod) for pod in pods if pod.spec.name not in known]
-        rows = [replace(row, restarts=row.restarts + self._restarts.get(row.source, 0)) for row in rows]
-        return rows if self._ended is None else [_final_row(row, *self._ended) for row in rows]
-
-
-def _pods(status: RunStatus) -> dict[str, str]:
-    """Returns the key of each pod, which is its name."""
-    return {row.pod: row.pod for row in status.ranks}
+        return [replace(row, restarts=row.restarts + self._restarts.get(row.source, 0)) for row in rows]
 
 
 def _end_state(succeeded: bool, stopped: bool) -> str:
@@ -232,16 +215,3 @@ def _rank_row(rank: int, pod: _Pod, reports: Reports) -> RankStatus:
     if pod.exit_code is not None:
         return replace(row, state=_end_state(pod.exit_code == 0, pod.stopped_at is not None))
     return replace(row, state=RUNNING if report.starts else PENDING)
-
-
-def _final_row(row: RankStatus, failure: Failure | None) -> RankStatus:
-    """Returns a row of an attempt that has ended. Waiting and running ranks are Stopped.
-
-    If a rank failed only as a consequence of the failure, this rank is Stopped, too. A rank that failed with the same
-    error as the first rank is Failed.
-    """
-    if failure is not None and row.source in failure.same_error:
-        return replace(row, state=FAILED)
-    aftermath = failure is not None and row.source in failure.aftermath and row.state == FAILED
-    stopped = aftermath and row.signal in (signal.SIGTERM, signal.SIGKILL, None) and not row.exit_code
-    return replace(row, state=STOPPED) if stopped or row.state in (PENDING, RUNNING) else row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepset.run_status import Failure, Phase, RankStatus, RunStatus
+from stepset.run_status import Phase, RankStatus
 from stepset.watch.cluster.failed import cancelled, failure_of, lost
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
@@ -16,6 +16,7 @@ from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, 
 from stepset.watch.cluster.workload import Workload
 from stepset.watch.diagnose import Observation
 from stepset.watch.state.reports import Reports
+from stepset.watch.state.rules import Decision
 
 PODS_DELETED_WITHIN = 15.0
 """The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
@@ -62,23 +63,6 @@ class State:
     def world(self) -> list[Pod]:
         """The pods of the group that must succeed."""
         return [pod for pod in self.pods if pod.group == self.workload.success]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The result of a rule.
-
-    Args:
-        at: when the run has finished, in seconds since the epoch. None if it has not finished, or if this is unknown.
-        failure: why the run has finished without success.
-        verdict: the stored final status of the run.
-    """
-
-    phase: Phase
-    reason: str = ""
-    at: float | None = None
-    failure: Failure | None = None
-    verdict: RunStatus | None = None
 
 
 def _stored(state: State) -> Decision | None:
@@ -185,11 +169,6 @@ def _waiting(state: State) -> Decision:
 
 
 RULES = (_stored, _reported, _pods_ended, _pods_succeeded, _deleted, _missing, _suspended, _running, _waiting)
-
-
-def decide(state: State) -> Decision:
-    """Returns the result of the first rule that applies. The last rule always applies."""
-    return next(found for rule in RULES if (found := rule(state)) is not None)
 
 
 def have_time(pods: Sequence[Pod], deleted: float, now: float) -> bool:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from stepset.plan.model import LAUNCHER, NODE
-from stepset.run_status import Failure, RankStatus
+from stepset.run_status import RankStatus
 from stepset.unstructured import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.terminations import RankPlacement, tails
 from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.state.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.watch.state.reports import PodReport, RankReport, Reports
-
-PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED = "Pending", "Running", "Succeeded", "Failed", "Stopped"
 
 
 def rows_of(
@@ -68,32 +66,10 @@ def _verdict(pod: Pod) -> Sequence[tuple[int, Mapping[str, Any]]]:
     return [(rank, failed)] if failed is not None and rank is not None else []
 
 
-def final_rows(rows: Sequence[RankStatus], failure: Failure | None) -> list[RankStatus]:
-    """Returns the rows of a finished run.
-
-    No row of a finished run is waiting or running. Ranks that were stopped because of `failure` are Stopped and not
-    Failed.
-    """
-    if failure is not None:
-        aftermath, same = set(failure.aftermath), set(failure.same_error)
-        rows = [replace(row, state=FAILED) if row.source in same else row for row in rows]
-        return [replace(row, state=STOPPED) if _was_stopped(row, aftermath) else row for row in rows]
-    # The other pods were stopped after the ranks had succeeded.
-    return [replace(row, **_done(row)) if row.state in (PENDING, RUNNING, STOPPED) else row for row in rows]
-
-
-def _done(row: RankStatus) -> dict[str, Any]:
-    if row.rank is None or row.state == PENDING:
-        return {"state": STOPPED}
-    return {"state": SUCCEEDED, "exit_code": None, "signal": None}
-
-
-def _was_stopped(row: RankStatus, aftermath: set[str]) -> bool:
-    if row.state in (PENDING, RUNNING):
-        return True
-    codes = (None, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
-    stopped = row.signal in (signal.SIGTERM, signal.SIGKILL) or (row.signal is None and row.exit_code in codes)
-    return row.state == FAILED and row.source in aftermath and stopped
+def succeeded_rows(rows: Sequence[RankStatus]) -> list[RankStatus]:
+    """Returns the rows of a run that has succeeded. The other pods were stopped after the ranks had succeeded."""
+    done: dict[str, Any] = {"state": SUCCEEDED, "exit_code": None, "signal": None}
+    return [replace(row, **done) if row.rank is not None and row.state in (RUNNING, STOPPED) else row for row in rows]
 
 
 def _state(pod: Pod, stopped: bool) -> str:

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepset.run_status import Phase, RunStatus
-from stepset.watch.bounded_json import without_nan
 from stepset.watch.cluster.failed import lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.phase import Decision, State, decide
+from stepset.watch.cluster.phase import RULES, State
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.cluster.rank_rows import final_rows
+from stepset.watch.cluster.rank_rows import succeeded_rows
 from stepset.watch.cluster.trouble import STARTING
 from stepset.watch.cluster.workload import Workload, described
-from stepset.watch.hangs.joins import with_slow
-from stepset.watch.hangs.stalled import with_hang, with_known_hang
 from stepset.watch.present.run_end import TERMINATING
-from stepset.watch.present.sentences import NOT_FINITE
 from stepset.watch.state.reports import Reports
+from stepset.watch.state.rules import Decision, decide, ended
 
 POD_ENDS_TIMEOUT = 5.0
 """The number of seconds to wait for the exits of pods after a run has finished. A busy server reports exits late."""
@@ -30,7 +27,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     if workload is None:
         return _status_without_workload(objects, now)
     state = State(objects, workload, objects.pods, reports, now)
-    decision = decide(state)
+    decision = decide(RULES, state)
     if decision.verdict is not None:
         return decision.verdict
     status = RunStatus(
@@ -53,35 +50,28 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
     )
     status = described(status, workload)
     status = _final(status, state, decision) if decision.phase.final else _current(status, state)
-    return with_slow(status, reports.joins, state.uids)
+    return reports.with_hang_and_slow(status, state.uids)
 
 
 def _current(status: RunStatus, state: State) -> RunStatus:
     """Returns the status of a run that has not finished."""
     pods, trouble = state.pods, state.trouble
     stopped = [*stopping(state.workload, pods, state.seen), *_waiting(pods, state.reports)]
-    current = status.with_(
+    return status.with_(
         ranks=tuple(state.rows),
         notes=(*status.notes, *([TERMINATING] if state.deleted else stopped)),
         trouble=trouble.failure if trouble is not None and trouble.serious else None,
         waiting=trouble.waiting if trouble is not None else None,
     )
-    return with_hang(current, state.reports.stalled.of(current.ranks, state.uids))
 
 
 def _final(status: RunStatus, state: State, decision: Decision) -> RunStatus:
     """Returns the status of a run that has finished."""
-    workload, pods, reports, result, notes = state.workload, state.pods, state.reports, None, status.notes
-    if decision.phase is Phase.SUCCEEDED:
-        reported = _result(workload, pods, reports)
-        result = without_nan(reported)
-        alone = reports.alone_note((pod.uid for pod in pods if pod.succeeded), workload.world_size)
-        notes = (*notes, *([] if result is reported else [NOT_FINITE]), *alone)
+    workload, pods, reports = state.workload, state.pods, state.reports
+    rows = state.rows if decision.failure is not None else succeeded_rows(state.rows)
     hang = reports.stalled.before_stop(state.rows, state.uids, decision.failure)
-    failure = decision.failure and with_known_hang(decision.failure, hang)
-    ranks = tuple(final_rows(state.rows, failure))
-    changes = {"ranks": ranks, "failure": failure, "result": result, "hang": hang, "notes": notes}
-    return status.with_(finished=decision.at, **changes).with_ttl(workload.ttl)
+    alone = reports.alone_note((pod.uid for pod in pods if pod.succeeded), workload.world_size)
+    return ended(status, decision, rows, hang, _result(workload, pods, reports), alone).with_ttl(workload.ttl)
 
 
 def _beside(pods: Sequence[Pod]) -> list[str]:

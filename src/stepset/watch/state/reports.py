@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepset.run_status import Progress, ProgressPoint
+from stepset.run_status import Progress, ProgressPoint, RunStatus
 from stepset.unstructured import LARGEST
 from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.diagnose import KEPT_LINES, TAIL
-from stepset.watch.hangs.joins import JoinTimes
-from stepset.watch.hangs.stalled import StalledRanks
+from stepset.watch.hangs.joins import JoinTimes, with_slow
+from stepset.watch.hangs.stalled import StalledRanks, with_hang
 from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
 from stepset.watch.points import with_point
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
@@ -163,6 +163,11 @@ class Reports:
         """Returns the result that one of these pods has printed, in a tuple. Returns () if there is none."""
         return next((report.result for pod in pods if (report := self._pods.get(pod)) and report.result), ())
 
+    def with_hang_and_slow(self, status: RunStatus, pods: Mapping[str, str]) -> RunStatus:
+        """Returns the status with its hang and its slow ranks. `pods` contains the key of each pod by its name."""
+        evidence = self.stalled.of(status.ranks, pods) if self.stalled else {}
+        return with_slow(with_hang(status, evidence), self.joins, pods)
+
     def take_recent(self) -> list[Progress]:
         """For each report that arrived since the last call, returns the merged progress up to this report.
 
@@ -173,12 +178,12 @@ class Reports:
         recent, self._recent = self._recent, []
         return recent
 
-    def alone_note(self, pods: Iterable[str], world_size: int | None) -> tuple[str, ...]:
-        """Returns a note if all ranks of a run succeeded and none had joined a process group. Otherwise returns ()."""
+    def alone_note(self, pods: Iterable[str], world_size: int | None) -> str:
+        """Returns a note if all ranks of a run succeeded and none had joined a process group. Otherwise returns ""."""
         ranks = [rank for pod in pods if pod in self._pods for rank in self._pods[pod].ranks.values()]
         ends = [rank.ended or {} for rank in ranks]
         alone = all(end.get("alone") and end.get("exit_code") == 0 for end in ends)
-        return (alone_sentence(len(ends)),) if alone and len(ends) > 1 and len(ends) == world_size else ()
+        return alone_sentence(len(ends)) if alone and len(ends) > 1 and len(ends) == world_size else ""
 
     def notes_of(self, created: float) -> tuple[str, ...]:
         """Returns notes about limits and about the checkpoint from which a run continues.

@@ -31,8 +31,8 @@ from stepset.backends.local.processes import ProcessId
 from stepset.backends.local.runs.settings import default_ttl
 from stepset.directory_trees import Cursor
 from stepset.errors import InfrastructureError, RunNotFoundError
-from stepset.run_status import Failure, FailureKind, Phase, ProgressPoint, RunStatus
-from stepset.watch.advice import ADVICE
+from stepset.run_status import FailureKind, Phase, ProgressPoint, RunStatus
+from stepset.watch.advice import make_failure
 from stepset.watch.bounded_json import parse_json
 from stepset.watch.points import limited
 
@@ -299,10 +299,6 @@ def _ttl(run: RunDir) -> int | None:
 
 def _lost(status: RunStatus, supervisor: ProcessId | None, last_sign: float | None) -> RunStatus:
     who = f"the process that ran it (pid {supervisor.pid})" if supervisor else "the process that ran it"
-    failure = Failure(
-        kind=FailureKind.LOST,
-        message=f"{who} ended without a verdict: it was killed, or the machine was restarted.",
-        advice=ADVICE[FailureKind.LOST],
-        restarts=status.attempt,
-    )
+    text = f"{who} ended without a verdict: it was killed, or the machine was restarted."
+    failure = make_failure(FailureKind.LOST, text, restarts=status.attempt)
     return with_lost_ranks(status).with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)
