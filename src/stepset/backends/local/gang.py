@@ -59,7 +59,7 @@ class GangEnd:
 
 
 class Gang:
-    """The pods of one attempt.
+    """The pods of one attempt. The times of its attributes are those of the monotonic clock.
 
     Args:
         lifeline: the read end of a pipe that closes when this process exits. The agents stop when the pipe closes.
@@ -93,9 +93,9 @@ class Gang:
         self._oom_kills = oom_kills()
         self._succeeded = False
         self._node_lost = False
-        self._stop_at: float | None = None  # the monotonic time at which a gang with a failure is stopped
-        self._stopped_at: float | None = None  # when the gang was stopped, in seconds since the epoch
-        self._kill_at: float | None = None
+        self._stop_at = math.inf  # when a gang with a failure is stopped
+        self._stopped_at: float | None = None  # when the gang was stopped
+        self._kill_at = math.inf
         self._stragglers_until: float | None = None
         self._level = 0
 
@@ -238,7 +238,9 @@ class Gang:
         rank = event.get("rank")
         source = spec.source if rank is None else f"rank {rank}"
         seen = observation_of(event, source, time.time(), rank=rank, pod=spec.name, node=spec.node)
-        stopped = self._stopped_at is not None and seen.at >= self._stopped_at
+        # The agent reports a time of the system's clock, which can be changed at any time.
+        ended_at = time.monotonic() - (time.time() - seen.at)
+        stopped = self._stopped_at is not None and ended_at >= self._stopped_at
         succeeded = event["event"] == "exited" and seen.exit_code == 0 and not stopped
         killed = seen.signal == signal.SIGKILL or seen.exit_code == 128 + signal.SIGKILL
         return replace(
@@ -265,7 +267,7 @@ class Gang:
             if enough:
                 # From now on, failures of other nodes are ignored, as with the successPolicy of a Job. Some nodes of
                 # an elastic world may still be writing their last lines.
-                self._stop_at = None
+                self._stop_at = math.inf
                 self._stragglers_until = self._stragglers_until or time.monotonic() + self._grace
         self._start_groups()
 
@@ -289,7 +291,7 @@ class Gang:
         if elastic is None or spec.group != self._plan.success.group or spec.index == 0 or self._stopped_at is not None:
             return False
         others = sum(p.running for p in self._of(spec.group) if p is not pod)
-        if not self._lost(pod) or self._stop_at is not None or others < elastic[0]:
+        if not self._lost(pod) or self._stop_at < math.inf or others < elastic[0]:
             return False
         pod.close()
         end_processes_of(spec.directory)
@@ -308,7 +310,7 @@ class Gang:
         # If node 0 has just exited with code 0, the other nodes lose the store although the run has succeeded.
         lost_store = self._plan.success.first and seen.kind is FailureKind.RENDEZVOUS
         delay = SETTLE if lost_store or may_be_aftermath(seen) else 0.0
-        self._stop_at = min(self._stop_at or math.inf, time.monotonic() + delay)
+        self._stop_at = min(self._stop_at, time.monotonic() + delay)
 
     def _verdict_on_the_run(self, kind: FailureKind, text: str) -> None:
         self._end(Observation("", time.time(), error=text, kind=kind))
@@ -339,15 +341,14 @@ class Gang:
         if broken := self._journal.broken:
             text = f"the logs of the run could not be written: {broken.strerror}."
             self._verdict_on_the_run(FailureKind.INFRASTRUCTURE, text)
-        if self._stop_at is not None and now >= self._stop_at and self._stopped_at is None:
+        if now >= self._stop_at and self._stopped_at is None:
             self._stop()
         if self._stopped_at is None and self._stragglers_have_ended(now):
             self._succeeded = True
             self._stop()
         for pod in self._pods:
-            if pod.running and self._kill_at is not None and now >= self._kill_at:
+            if pod.running and now >= self._kill_at:
                 pod.kill()
-        for pod in self._pods:
             if pod.running and pod.end < 0:
                 self._reap(pod)
 
@@ -358,15 +359,14 @@ class Gang:
         """
         failed = [o for o in self._observations if o.source and not o.stopped and not o.succeeded]
         failing = set() if at_once else {o.pod for o in failed}
-        if self._stopped_at is None:
-            self._stopped_at = time.time()
+        now = time.monotonic()
+        self._stopped_at = self._stopped_at or now
         for pod in self._pods:
             if pod.running and (pod.spec.serves or pod.spec.name not in failing):
                 pod.terminate()
         grace = 0.0 if at_once else self._grace + (REPORT if failing else 0.0)
-        self._kill_at = time.monotonic() + grace + MARGIN
+        self._kill_at = now + grace + MARGIN
 
     def _timeout(self) -> float:
-        now = time.monotonic()
-        next_at = (self._stop_at if self._stopped_at is None else self._kill_at) or math.inf
-        return min(TICK, max(0.0, next_at - now))
+        next_at = self._stop_at if self._stopped_at is None else self._kill_at
+        return min(TICK, max(0.0, next_at - time.monotonic()))
