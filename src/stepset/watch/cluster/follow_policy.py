@@ -93,7 +93,7 @@ class FollowPolicy:
     def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
         self.gave_up = False
         self._timeouts, self._sources = timeouts, sources
-        self._silence, self._late = "", ""
+        self._running: RunStatus | None = None  # the last status of the running run, with the ranks that are read
         self._known_hang, self._seen_at = KnownHang(), 0.0
         self._waited_for, self._since = "", 0.0
         self._permanent_for: tuple[str, FailureKind, float] | None = None
@@ -117,8 +117,7 @@ class FollowPolicy:
         if not (status.phase.final or _is_stopped(objects)):
             self._seen_at = now
             known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
-            self._silence = silence(self._read(status), now) if known else ""
-            self._late = unfinished(self._read(status)) if known else ""
+            self._running = self._read(status) if known else None
             self._known_hang.see(status.hang, now)
         elif status.hang is not None and not status.phase.final:  # found while the ranks are being stopped
             self._known_hang.see(status.hang, now)
@@ -142,10 +141,13 @@ class FollowPolicy:
         failure, hang = status.failure, status.hang or self._known_hang.at(self._seen_at)
         if failure is not None and hang is not None:
             return status.with_(failure=with_known_hang(failure, hang), hang=hang)
-        if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or not self._silence:
+        before = self._running
+        if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or before is None:
             return status
-        message = f"{failure.message.rstrip('.')}; {self._silence}."
-        return status.with_(failure=replace(failure, message=message, advice=deadline_advice(self._late, torch=None)))
+        if not (idle := silence(before, self._seen_at)):
+            return status
+        message, advice = f"{failure.message.rstrip('.')}; {idle}.", deadline_advice(unfinished(before), torch=None)
+        return status.with_(failure=replace(failure, message=message, advice=advice))
 
     def _read(self, status: RunStatus) -> RunStatus:
         """Returns the status with only the rows of ranks whose lines the follower reads.
