@@ -69,7 +69,7 @@ class Journal:
         """Begins an attempt. `attempt` is the number of restarts of this run before this attempt."""
         self._recorder.begin_attempt()
         self.tracker.begin(specs, attempt)
-        self.publish()
+        self._publish()
 
     def pod_started(self, spec: PodSpec, pid: int) -> None:
         self._note_process(spec.name, pid)
@@ -125,7 +125,7 @@ class Journal:
         self._open_lines.clear()
         self._open_lines.write()
         self.tracker.end(decision, now)
-        self.publish()
+        self._publish()
 
     def tick(self) -> None:
         """Publishes changes of the status, and limits the number of writes to the disk."""
@@ -146,12 +146,10 @@ class Journal:
             self._write(self.status())
             self._next_write = time.monotonic() + max(_STATE_EVERY, (time.monotonic() - now) / _SHARE)
 
-    def publish(self) -> RunStatus:
+    def _publish(self) -> None:
         """Passes the status to the listener, and writes the status to the disk."""
         self._notify_status()
-        status = self.status()
-        self._write(status)
-        return status
+        self._write(self.status())
 
     def _write(self, status: RunStatus) -> None:
         self._unwritten = False

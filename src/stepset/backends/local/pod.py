@@ -124,12 +124,10 @@ class LocalPod:
 
     def terminate(self) -> None:
         """Asks the agent to stop its pod within the grace period. A second call stops the pod at once."""
-        self.stopped_at = self.stopped_at or time.time()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kills the agent and every process of its pod."""
-        self.stopped_at = self.stopped_at or time.time()
         self._signal(signal.SIGKILL)
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -137,6 +135,7 @@ class LocalPod:
         end_processes_of(self.spec.directory)
 
     def _signal(self, number: int) -> None:
+        self.stopped_at = self.stopped_at or time.time()
         if self._process is not None and self.exit_code is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)

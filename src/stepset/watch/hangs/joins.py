@@ -69,10 +69,6 @@ class JoinTimes:
         """Drops the times of a pod."""
         self._pods.pop(pod, None)
 
-    def clear(self) -> None:
-        """Drops all times, because a new attempt begins."""
-        self._pods.clear()
-
     def slow(self, ranks: Sequence[RankStatus], pods: Mapping[str, str], *, one_clock: bool) -> SlowRanks | None:
         """Returns the ranks that the other ranks wait for. Returns None if there are none, or if a rank is unknown.
 

@@ -146,7 +146,7 @@ class Reports:
         self._pods.clear()
         self._sources = 0
         self.stalled.clear()
-        self.joins.clear()
+        self.joins = JoinTimes()
 
     def placement(self, pods: Iterable[str]) -> dict[int, str]:
         """Returns the pod of each rank that has started. If a rank has moved to another pod, returns its last pod."""

@@ -46,10 +46,7 @@ def ended(
 ) -> RunStatus:
     """Returns the status after the end of a run, or of an attempt with the given rows.
 
-    Args:
-        hang: why no rank made progress before the failure.
-        reported: the result that rank 0 has reported.
-        alone: the note about ranks that joined no process group, or "" (`Reports.alone_note`).
+    `hang` was known before the failure. `reported` is the result of rank 0. `alone` is from `Reports.alone_note`.
     """
     failure, result, notes = decision.failure and with_known_hang(decision.failure, hang), None, status.notes
     if decision.phase is Phase.SUCCEEDED:
