@@ -114,13 +114,25 @@ def _imports(function: Callable[..., Any], captured: Collection[str]) -> dict[st
         value = known[name]
         if not isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType)):
             continue
-        original, module = value.__name__, getattr(value, "__module__", None)
+        original, module = value.__name__, _public_module(value)
         renamed = "" if original == name else f" as {name}"
         if isinstance(value, ModuleType):
             found[name] = f"import {original}{renamed}"
-        elif module != function.__module__ and getattr(sys.modules.get(str(module)), original, None) is value:
+        elif module not in ("", function.__module__):
             found[name] = f"from {module} import {original}{renamed}"
     return found
+
+
+def _public_module(value: type | FunctionType | BuiltinFunctionType | ModuleType) -> str:
+    """Returns the module from which a class or function can be imported. Returns "" if there is none.
+
+    Python 3.13 defines `pathlib.Path` in the private module `pathlib._local`. Then the public module is returned.
+    """
+    module = str(value.__module__) if isinstance(getattr(value, "__module__", None), str) else ""
+    for place in (module.partition("._")[0], module):
+        if getattr(sys.modules.get(place), value.__name__, None) is value:
+            return place
+    return ""
 
 
 def check_kind(function: Callable[..., Any]) -> None:
