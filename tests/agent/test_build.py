@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tools import build_agent
-from tools.build_agent import BUILT, PACKAGE, build, is_current, read_modules, strip
+from tools.build_agent import BUILT, PACKAGE, build, is_current, packed, read_modules, strip
 
 from tests.agent.pods import Pod
 
@@ -77,7 +77,7 @@ def test_make_lint_runs_the_check() -> None:
 def test_the_result_of_another_compressor_is_current_too() -> None:
     built = BUILT.read_text(encoding="utf-8")
     (text,) = TEXT.findall(built)
-    other = base64.b85encode(zlib.compress(read_modules().encode(), 1)).decode().replace("$", ",")
+    other = base64.b85encode(zlib.compress(packed().encode(), 1)).decode().replace("$", ",")
     assert other != text
     assert is_current(built.replace(text, other))
 
@@ -89,7 +89,8 @@ def test_the_file_has_no_dollar_sign_before_a_name() -> None:
 def test_a_file_that_is_read_decodes_as_python_does() -> None:
     built = runpy.run_path(str(BUILT))
     digits = built["TEXT"].replace(",", "$")
-    texts = zlib.decompress(base64.b85decode(digits)).decode().split("\0")
+    assert zlib.decompress(base64.b85decode(digits)).decode() == packed()
+    texts = read_modules().split("\0")
     assert built["read_sources"]() == dict(zip(texts[::2], texts[1::2], strict=True))
 
 

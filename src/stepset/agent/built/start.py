@@ -29,7 +29,7 @@ def read_sources() -> dict[str, str]:
         each = iter(TEXT.encode().translate(bytes.maketrans(DIGITS.encode(), bytes(range(85)))))
         words = [(((a * 85 + b) * 85 + c) * 85 + d) * 85 + e for a, b, c, d, e in zip(each, each, each, each, each)]
         packed = zlib.decompressobj().decompress(struct.pack(f">{len(words)}I", *words))
-        texts = packed.decode().split("\0")
+        texts = packed.decode().replace("\t", "    ").split("\0")
         _sources.update(zip(texts[::2], texts[1::2]))
     return _sources
 
