@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,25 @@ def hang_in(directory: Path, pids: Sequence[int], times: Iterable[float] = (0.0,
         times: when the samples are taken, in seconds. A process that waits for a core for longer does not progress.
     """
     ranks = ranks_of(str(directory), int((directory / "agent.pid").read_text()))
+    running = [rank for rank, pid in enumerate(pids) if read_process(pid)]
+    return hang_of_samples(sample(ranks, hook_directory(str(directory)), times), running, len(pids))
+
+
+def hang_of_samples(samples: Mapping[Any, Mapping[str, Any]], running: Sequence[int], size: int = 0) -> Hang | None:
+    """Returns the hang of a run, according to the samples of its ranks.
+
+    Args:
+        running: the ranks that run. Others have succeeded.
+        size: the number of all ranks. By default, all are running.
+    """
     evidence = {}
-    for rank, each in sample(ranks, hook_directory(str(directory)), times).items():
+    for rank, each in samples.items():
         found = read_evidence({"at": time.time(), "silent": 310.2, "rank": rank, **each})
         if found is not None and found.rank is not None:
             evidence[found.rank] = found
     rows = [
-        RankStatus(f"rank {rank}", rank, f"node-{rank}", state="Running" if read_process(pid) else "Succeeded")
-        for rank, pid in enumerate(pids)
+        RankStatus(f"rank {rank}", rank, f"node-{rank}", state="Running" if rank in running else "Succeeded")
+        for rank in range(size or len(running))
     ]
     return hang_of(rows, evidence)
 

@@ -180,3 +180,46 @@ class TestNoHang:
 
     def test_nothing_is_known_without_ranks(self) -> None:
         assert hang(exited=[0, 1]) is None
+
+
+def in_mpi(rank: int, call: str, **fields: object) -> dict[str, object]:
+    """A rank that polls in a function of MPI, as the agent reports it."""
+    why = "train is not Python"
+    return stalled(rank, process(**{"name": "train", "state": "R", "call": call, "why": why, **fields}))
+
+
+class TestMpi:
+    def test_a_rank_that_sleeps_while_the_others_wait_has_not_joined(self) -> None:
+        others = [in_mpi(rank, "MPI_Allreduce") for rank in (0, 2, 3)]
+        found = hang(*others, stalled(1, process(name="train", syscall=230, why="train is not Python")))
+        assert known(found) == ("Missing", [(1,)], "sleeping")
+        assert (found.groups[0].collective.name, found.groups[0].why) == ("MPI_Allreduce", "")
+
+    def test_a_rank_in_another_call_than_most_ranks_is_named(self) -> None:
+        found = hang(in_mpi(0, "MPI_Barrier"), in_mpi(1, "MPI_Recv"), in_mpi(2, "MPI_Barrier"))
+        assert known(found) == ("Missing", [(1,)], "collective")
+
+    def test_a_rank_that_waits_while_the_others_have_finished_is_named(self) -> None:
+        assert known(hang(in_mpi(0, "MPI_Recv"), in_mpi(1, "MPI_Finalize"))) == ("Missing", [(0,)], "collective")
+
+    def test_two_ranks_in_different_calls_wait_for_each_other(self) -> None:
+        found = hang(in_mpi(0, "MPI_Recv"), in_mpi(1, "MPI_Barrier"))
+        assert known(found) == ("Mismatch", [(0,), (1,)], "collective")
+
+    @pytest.mark.parametrize(("call", "kind"), [("MPI_Sendrecv", "Mismatch"), ("MPI_Allreduce", "AllWait")])
+    def test_ranks_in_the_same_call_wait_for_each_other(self, call: str, kind: str) -> None:
+        assert known(hang(in_mpi(0, call), in_mpi(1, call))) == (kind, [(0, 1)], "collective")
+
+    def test_a_rank_that_computes_is_a_note(self) -> None:
+        computes = stalled(1, process(name="train", state="R", busy=True))
+        assert known(hang(in_mpi(0, "MPI_Allreduce"), computes)) == ("Busy", [(1,)], "running")
+
+    def test_a_rank_whose_other_threads_compute_is_a_note(self) -> None:
+        found = hang(in_mpi(0, "MPI_Allreduce"), in_mpi(1, "MPI_Recv", busy=True, changed=False, syscall=24))
+        assert found is not None and found.kind.value == "Busy"
+
+    def test_a_rank_that_has_left_is_the_cause(self) -> None:
+        assert known(hang(in_mpi(0, "MPI_Recv"), exited=(1,))) == ("Left", [(1,)], "exited")
+
+    def test_ranks_that_all_compute_are_not_reported(self) -> None:
+        assert hang(*(stalled(rank, process(state="R", busy=True)) for rank in range(2))) is None

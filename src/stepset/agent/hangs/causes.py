@@ -64,15 +64,17 @@ def _pending(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _waits(found: Mapping[str, Any]) -> bool:
     """Returns whether a rank waits for other ranks, according to its collectives or to its main thread."""
-    threads = _main(found)["threads"][:1]
-    return bool(_pending(found)) or any(_DISTRIBUTED in frame[1] for each in threads for frame in each["frames"])
+    main = _main(found)
+    frames = [frame for each in main["threads"][:1] for frame in each["frames"]]
+    return bool(_pending(found) or main.get("call")) or any(_DISTRIBUTED in frame[1] for frame in frames)
 
 
 def _works(found: Mapping[str, Any]) -> bool:
     """Returns whether a rank works. A rank that waits in NCCL polls, and uses a whole core."""
-    if _waits(found):
+    call = _main(found).get("call")
+    if _waits(found) and not call:
         return bool(_main(found)["changed"])
-    return any(each["busy"] or each["state"] == "R" for each in found["processes"])
+    return any(each["busy"] or (each["state"] == "R" and not each.get("call")) for each in found["processes"])
 
 
 def _is_known(found: Mapping[str, Any]) -> bool:

@@ -45,10 +45,10 @@ def running() -> dict[int, Process]:
     return found
 
 
-def read_process(pid: int) -> Process | None:
-    """Returns a process, or None if it has terminated."""
+def read_process(pid: int, task: str = "") -> Process | None:
+    """Returns a process, or None if it has terminated. If `task` is `task/TID/`, returns what a thread has used."""
     try:
-        head, _, rest = _read(pid, "stat").rpartition(") ")
+        head, _, rest = _read(pid, task + "stat").rpartition(") ")
         process = Process(pid, head.partition("(")[2], rest.split())
     except (OSError, ValueError, IndexError):
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepset.agent.hangs.answers import Answer, answers, middle_cut
+from stepset.agent.hangs.calls import Calls
 from stepset.agent.hangs.processes import environment, read_process, switches_of_threads, usage, waits_for
 
 _EVENT_LIMIT = 16 << 10  # bytes of one rank's event
@@ -26,6 +27,8 @@ class Sample:
         process = answer.process
         now = read_process(process.pid) or process
         self.state, self.seconds = now.state, now.seconds
+        main = read_process(process.pid, f"task/{process.pid}/")
+        self.seconds_of_others = now.seconds - main.seconds if main else 0.0
         self.waits = waits_for(process.pid)
         self.switches, self.bytes = usage(process.pid)
         names = [thread["name"] for thread in answer.threads[1:]]
@@ -44,19 +47,22 @@ def sample(ranks: Mapping[Any, int], directory: str, times: Iterable[float]) -> 
     """
     start = time.monotonic()
     samples: dict[Any, list[dict[int, Sample]]] = {rank: [] for rank in ranks}
+    calls = None
     for at in times:
         time.sleep(max(0.0, start + at - time.monotonic()))
         for rank, found in answers(ranks, directory).items():
             samples[rank].append({answer.process.pid: Sample(answer) for answer in found})
-    return {rank: _compared(ranks[rank], each) for rank, each in samples.items() if each and each[-1]}
+        calls = calls or Calls(pid for each in samples.values() for pid in each[-1])
+    known = calls.end() if calls else {}
+    return {rank: _compared(ranks[rank], each, known) for rank, each in samples.items() if each and each[-1]}
 
 
-def _compared(root: int, samples: list[dict[int, Sample]]) -> dict[str, Any]:
+def _compared(root: int, samples: list[dict[int, Sample]], calls: Mapping[int, dict[str, str]]) -> dict[str, Any]:
     """Returns the last sample of a rank, with what has changed since the first one."""
     processes, collectives = [], []
     for pid, last in samples[-1].items():
         history = [each[pid] for each in samples if pid in each]
-        process = _compared_process(history)
+        process = _compared_process(history, calls.get(pid, {}))
         processes.append(process)
         collectives += last.answer.collectives
     about = environment(root)
@@ -66,7 +72,7 @@ def _compared(root: int, samples: list[dict[int, Sample]]) -> dict[str, Any]:
     return found
 
 
-def _compared_process(history: list[Sample]) -> dict[str, Any]:
+def _compared_process(history: list[Sample], call: Mapping[str, str]) -> dict[str, Any]:
     first, last = history[0], history[-1]
     answer, process = last.answer, last.answer.process
     elapsed = max(last.at - first.at, 0.001)
@@ -77,7 +83,11 @@ def _compared_process(history: list[Sample]) -> dict[str, Any]:
     written = sum(each.answer.size for each in history[1:])  # by the hook
     # The hook's signal interrupts a system call, which takes some switches.
     switches = last.switches - first.switches - _PER_SIGNAL * (len(history) - 1)
-    works = switches / elapsed > _SWITCHES or last.bytes - first.bytes - written > _BYTES
+    works = last.bytes - first.bytes - written > _BYTES
+    if "call" in call:  # the main thread polls
+        works = works or (last.seconds_of_others - first.seconds_of_others) / elapsed > _CPU
+    else:
+        works = works or cpu > _CPU or switches / elapsed > _SWITCHES
     if first.of_threads is not None and last.of_threads is not None:
         works = works or (last.of_threads - first.of_threads) / elapsed > _SWITCHES_OF_THREADS
     states = {each.state for each in history}
@@ -90,12 +100,13 @@ def _compared_process(history: list[Sample]) -> dict[str, Any]:
         **next((each.waits for each in reversed(history) if "syscall" in each.waits), last.waits),
         "cpu": round(cpu, 2),
         "changed": changed,
-        "busy": len(history) > 1 and (changed or cpu > _CPU or works),
+        "busy": len(history) > 1 and (changed or works),
         "gil": answer.holds_gil,
         "threads": answer.threads,
+        **call,
     }
-    if answer.why:
-        found["why"] = answer.why
+    if why := "; ".join(filter(None, (answer.why, call.get("why")))):
+        found["why"] = why
     return found
 
 

@@ -72,6 +72,7 @@ class RankFacts:
     Args:
         waits: the collectives that have not completed.
         doing: what the main thread does: rendezvous, collective, exiting, or "" for anything else.
+        call: the function of MPI that the main thread waits in, or "".
         busy: whether the rank works.
     """
 
@@ -79,6 +80,7 @@ class RankFacts:
     evidence: RankEvidence
     waits: tuple[StackCollective, ...]
     doing: str
+    call: str
     busy: bool
     place: Place
 
@@ -106,13 +108,11 @@ def facts_of(evidence: RankEvidence) -> RankFacts:
     main = _with_awaited_thread(own)
     processes = [main if process is own else process for process in evidence.processes]
     waits = tuple(row for row in evidence.collectives if row.seq)
-    doing = main_thread_state(main.frames)
-    if doing in ("rendezvous", "collective") or any(row.backend not in _SLEEPING for row in waits):
-        # A rank that waits in NCCL or MPI polls, and uses a whole core.
-        busy = main.changed
-    else:
-        busy = any(_works(process) for process in processes)
-    return RankFacts(evidence.rank or 0, evidence, waits, doing, busy, _place(main, processes, doing))
+    doing = "collective" if main.call else main_thread_state(main.frames)
+    # A rank that waits in NCCL polls, and uses a whole core. If a rank polls in MPI, its agent does not call it busy.
+    polls = doing in ("rendezvous", "collective") or any(row.backend not in _SLEEPING for row in waits)
+    busy = main.changed if polls and not main.call else any(_works(process) for process in processes)
+    return RankFacts(evidence.rank or 0, evidence, waits, doing, main.call, busy, _place(main, processes, doing))
 
 
 def _main_process(processes: Sequence[StackProcess]) -> StackProcess:
@@ -138,7 +138,7 @@ def _works(process: StackProcess) -> bool:
     """Returns whether a process works. A process that only polls does not work."""
     if process.state in ("T", "t", "Z"):
         return False
-    return process.changed or (process.busy and not _polls(process))
+    return process.changed or (process.busy and (bool(process.call) or not _polls(process)))
 
 
 def _polls(process: StackProcess) -> bool:
@@ -210,7 +210,7 @@ def _place_of(process: StackProcess, name: str) -> Place:
     others = tuple(other_user_frames([thread.frames for thread in process.threads[1:]]))[:_OTHERS]
     if not frames and not name and process.name:
         name = process.name  # a program that is not Python
-    return Place(_state(process), own_frame(frames), name, others, process.why if not frames else "")
+    return Place(_state(process), own_frame(frames), name, others, "" if frames or process.call else process.why)
 
 
 def _state(process: StackProcess) -> str:
@@ -218,7 +218,7 @@ def _state(process: StackProcess) -> str:
     kernel = _kernel_state(process)
     if kernel in BLOCKED_STATES:
         return kernel
-    if _polls(process):
+    if process.call or _polls(process):
         return "polling"
     if process.state == "R" or _works(process):
         return "running"

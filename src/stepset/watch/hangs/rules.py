@@ -13,7 +13,7 @@ from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind
 from stepset.run_status import RankStatus
 from stepset.watch.hangs.evidence import RankEvidence
 from stepset.watch.hangs.places import BLOCKED_STATES, RankFacts, facts_of
-from stepset.watch.hangs.waits import World, blocking, mismatched, waited_for
+from stepset.watch.hangs.waits import POINT_TO_POINT, World, blocking, elsewhere, mismatched, waited_for
 
 _GROUPS = 20
 """The maximum number of groups of a hang. Groups of ranks that block the others are preferred."""
@@ -39,6 +39,11 @@ class _Case:
     def waiting(self) -> frozenset[int]:
         """The ranks that wait for other ranks."""
         return self.where(lambda facts: facts.in_collective or facts.doing == "rendezvous")
+
+    @property
+    def calls(self) -> Mapping[int, str]:
+        """The function of MPI that each rank waits in. Ranks in no such function are left out."""
+        return {rank: facts.call for rank, facts in self.running.items() if facts.call}
 
     @property
     def polling(self) -> frozenset[int]:
@@ -87,10 +92,11 @@ def _mismatch(case: _Case) -> frozenset[int]:
     """Ranks that wait in different collectives."""
     if found := mismatched(case.world):
         return found
-    if _mismatched_stacks(case):
+    if _mismatched_stacks(case) or _mismatched_calls(case):
         return frozenset(case.running)
     late = _blockers(case)
-    if late and all(rank in case.running and case.running[rank].doing == "collective" for rank in late):
+    in_collective = all(rank in case.running and case.running[rank].doing == "collective" for rank in late)
+    if late and in_collective and not late <= case.calls.keys():
         return late | frozenset(case.waits)  # for example, a receive without a send, which gloo does not record
     cycle = case.waits and all(case.waits.values()) and not blocking(case.waits)
     return frozenset(case.waits) if cycle and not _elsewhere(case) else frozenset()
@@ -105,6 +111,17 @@ def _mismatched_stacks(case: _Case) -> bool:
     return calls <= _RECEIVES or (len(calls) > 1 and not case.waits)
 
 
+def _mismatched_calls(case: _Case) -> bool:
+    """Returns whether all ranks wait in MPI, but in no call that could end.
+
+    Which message or collective a call waits for is unknown. So ranks in the same collective may wait for each other.
+    """
+    calls = case.calls
+    if len(calls) < len(case.running) or elsewhere(calls):
+        return False
+    return len(set(calls.values())) > 1 or any(call.startswith(POINT_TO_POINT) for call in calls.values())
+
+
 def _elsewhere(case: _Case) -> frozenset[int]:
     """Ranks whose stack shows that they do not wait in the collective that they have enqueued."""
     found = frozenset(rank for rank in case.waits if case.running[rank].in_own_code)
@@ -117,6 +134,8 @@ def _blockers(case: _Case) -> frozenset[int]:
     if late:
         return late - case.world.exited
     waiting = case.waiting
+    if len(case.calls) == len(case.running):
+        return elsewhere(case.calls)
     return frozenset(case.running) - waiting - case.where(lambda facts: facts.doing == "exiting") if waiting else late
 
 
@@ -271,5 +290,7 @@ def _call(facts: RankFacts) -> CollectiveCall | None:
     """Returns the first collective that a rank waits in. Without the recorder, the stack contains its name."""
     if facts.waits:
         return facts.waits[0].call
+    if facts.call:
+        return CollectiveCall(facts.call)
     frame = facts.place.frame
     return CollectiveCall(frame.call) if facts.doing == "collective" and frame is not None and frame.call else None

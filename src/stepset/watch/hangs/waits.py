@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ _PEER = re.compile(r"(?P<own>\d{1,6})\s*(?:->|<-)\s*(?P<peer>\d{1,6})")
 _SAME_SIZE = ("all_reduce", "allreduce", "reduce", "broadcast")
 """The collectives to which all ranks pass the same number of elements. `reduce_scatter` is not one of them."""
 _DEFAULT = "default_pg"
+POINT_TO_POINT = tuple(f"MPI_{name}" for name in ("Recv", "Send", "Ssend", "Rsend", "Probe", "Mprobe", "Mrecv", "Wait"))
+"""The beginnings of the functions of MPI that wait for one other rank, or for requests."""
+_FINALIZE = "MPI_Finalize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,24 @@ def blocking(waits: Mapping[int, frozenset[int]]) -> frozenset[int]:
     [3]
     """
     return frozenset(peer for peers in waits.values() for peer in peers if not waits.get(peer))
+
+
+def elsewhere(calls: Mapping[int, str]) -> frozenset[int]:
+    """Returns the ranks that are in another function of MPI than most ranks, or have not finished as others have.
+
+    Args:
+        calls: the function that each rank waits in.
+
+    >>> sorted(elsewhere({0: "MPI_Barrier", 1: "MPI_Recv", 2: "MPI_Barrier"}))
+    [1]
+    >>> sorted(elsewhere({0: "MPI_Recv", 1: "MPI_Finalize"})), sorted(elsewhere({0: "MPI_Recv", 1: "MPI_Barrier"}))
+    ([0], [])
+    """
+    finished = {rank for rank, call in calls.items() if call == _FINALIZE}
+    if finished:
+        return frozenset(calls) - finished
+    name, count = Counter(calls.values()).most_common(1)[0] if calls else ("", 0)
+    return frozenset(rank for rank in calls if calls[rank] != name and count * 2 > len(calls))
 
 
 def mismatched(world: World) -> frozenset[int]:

@@ -103,6 +103,14 @@ def _cells(group: HangGroup, kind: HangKind) -> tuple[str, str, str, str]:
 def hang_remedy(hang: Hang) -> str:
     """Returns one or two sentences: which rank is the cause of a hang, and what the user can do."""
     guilty = hang.guilty
+    calls = sorted({group.collective.name for group in guilty if group.collective is not None})
+    mpi = bool(calls) and all(call.startswith("MPI_") for call in calls)
+    if mpi and hang.kind is HangKind.ALL_WAIT:
+        network = "check that all use the same communicator, and the network between the nodes"
+        return f"All ranks wait in {', '.join(map(printable, calls))}: {network}."
+    if mpi and hang.kind is HangKind.MISMATCH:
+        rule = "each receive needs a send, and all ranks must call the same collectives in the same order"
+        return f"All ranks wait for each other in {', '.join(map(printable, calls))}: {rule}."
     if hang.kind is HangKind.ALL_WAIT or not guilty:
         return "All ranks wait in the same collective: check the network between the nodes (interfaces, MTU, firewall)."
     who = ", ".join(map(_who, guilty))

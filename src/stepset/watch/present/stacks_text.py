@@ -65,6 +65,8 @@ def group_words(group: StackGroup) -> str:
     process, words = group.process, []
     if process is not None and process.kind == RANK and (waits := group.collective) is not None:
         words.append(f"waiting in {collective_words(waits.call)} for {duration(waits.age)}")
+    if process is not None and process.call:
+        words.append(f"waiting in {process.call}")
     if process is not None and process.gil:
         words.append("Python's global lock is held")
     if any(each.busy for _, each in group.members if each is not None):

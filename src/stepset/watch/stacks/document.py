@@ -71,6 +71,7 @@ class RankReader:
                 StackThread(self._text(each, "name"), tuple(self._frames(each)))
                 for each in rows(data, "threads")[:_THREADS]
             ),
+            call=self._text(data, "call"),
             waits=text(data, "waits")[: self._path],
             files=tuple(each[: self._path] for each in _items(data, "files", _FILES) if isinstance(each, str)),
             why=self.why(data),

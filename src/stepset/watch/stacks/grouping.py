@@ -111,7 +111,7 @@ def _grouped(
 
 def _by_stack(rank: RankStacks, process: StackProcess | None) -> Hashable:
     waits = _collective(rank, process)
-    return (process and (process.frames, process.waits), waits and (waits.group, waits.name, waits.seq))
+    return (process and (process.frames, process.call, process.waits), waits and (waits.group, waits.name, waits.seq))
 
 
 def _by_own_frames(rank: RankStacks, process: StackProcess | None) -> Hashable:

@@ -47,6 +47,8 @@ class StackProcess:
         gil: whether a thread holds Python's global lock for a long time, so that no other thread can run.
         threads: the threads. The first thread is the main thread. If the process is not Python, a debugger of its image
             has read them.
+        call: the function of MPI in which the main thread was during all samples, such as `MPI_Recv`. It is empty if
+            the main thread was in no single call, or if this is unknown.
         waits: what the process waits for, such as `reading from socket 10.0.0.3:41234`. It is empty if the process has
             a Python stack.
         files: the open files of a process without a Python stack: the descriptor and the name of each.
@@ -63,6 +65,7 @@ class StackProcess:
     changed: bool = False
     gil: bool = False
     threads: tuple[StackThread, ...] = ()
+    call: str = ""
     waits: str = ""
     files: tuple[str, ...] = ()
     why: str = ""
