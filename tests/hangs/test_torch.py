@@ -130,15 +130,19 @@ def test_ranks_of_torchrun_are_sampled(start: Start, options: list[str]) -> None
     assert waits(events[0])[0][0] == "all_reduce"
 
 
-def test_ranks_of_deepspeed_are_sampled(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "function"),
+    [("lock", "planted"), ("subprocess", "planted"), ("socket", "planted"), ("data", "__getitem__")],
+)
+def test_ranks_of_deepspeed_are_sampled(start: Start, tmp_path: Path, case: str, function: str) -> None:
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("127.0.0.1 slots=2\n")
     deepspeed = [str(Path(sys.executable).parent / "deepspeed"), "--hostfile", str(hostfile), "--no_ssh"]
     deepspeed += ["--node_rank", "0", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     launcher = [*deepspeed, "--no_python", "--no_local_rank"]
     config = {"launcher": launcher, "program": [sys.executable, "-u"], "command_len": 1}
-    events = start("deepspeed", PROGRAM, "lock", env={"DS_ACCELERATOR": "cpu"}, **config).stalled(0, 1)
-    assert "planted" in stack(main_process(events[1]))
+    events = start("deepspeed", PROGRAM, case, env={"DS_ACCELERATOR": "cpu"}, **config).stalled(0, 1)
+    assert function in stack(main_process(events[1]))
     assert waits(events[0])[0][0] == "all_reduce"
 
 
