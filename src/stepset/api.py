@@ -55,6 +55,7 @@ def run(
             the modules that the function imports from its own directory. If the field `code` names a directory, the
             files of this directory are sent instead. If `resume` is True, `job` can also be a `Run`, a RunStatus, the
             name of a run, or the name of a job. If `resume` is True and `job` is omitted, the last run is continued.
+            Otherwise, if `job` is omitted, `fields` contain the program, such as `module="trainer.main"`.
         backend: where the ranks run. `local` starts processes on this machine, and `kubernetes` starts pods on a
             cluster. Default: `local`.
         run_name: the name of the run. Default: the name of the job with a suffix.

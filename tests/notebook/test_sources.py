@@ -155,6 +155,15 @@ class Trainer:
         """A method needs its object, which is not shipped."""
 
 
+def test_the_fields_can_contain_the_program(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer/main.py").write_text("import os; open(os.environ['STEPSET_RESULT_FILE'], 'w').write('7')")
+    monkeypatch.chdir(tmp_path)
+    assert stepset.run(module="trainer.main", code=".", framework="plain").result == 7
+    with pytest.raises(stepset.BadInputError, match="command"):
+        stepset.run(num_nodes=2)
+
+
 def _train(epochs: int) -> int:
     return epochs
 

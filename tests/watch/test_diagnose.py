@@ -129,6 +129,11 @@ class TestFirstFailure:
         assert "STEPSET_NODE_RANK and STEPSET_NUM_NODES" in failure_of(rank(0, 1.0, exit_code=1, error=error)).advice
         assert "STEPSET_NODE_RANK" not in failure_of(rank(0, 1.0, exit_code=1, error="KeyError: 'ranks'")).advice
 
+    def test_of_the_run_does_not_count_the_rank_that_it_names_as_a_consequence(self) -> None:
+        late = Observation("", 1.0, kind=FailureKind.DEADLINE_EXCEEDED, rank=1, how="the run took longer")
+        failure = failure_of(late, rank(0, 2.0, signal=15, stopped=True), rank(1, 2.0, signal=15, stopped=True))
+        assert (failure.rank, failure.aftermath) == (1, ("rank 0",))
+
     def test_of_a_thread_at_the_end_of_the_program_names_the_call_that_ends_the_thread(self) -> None:
         aborted = rank(0, 1.0, signal=signal.SIGABRT, error="terminate called without an active exception")
         assert "call torch.distributed.destroy_process_group()" in failure_of(aborted).advice

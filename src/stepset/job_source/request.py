@@ -94,10 +94,14 @@ def run_request(given: RunArguments, *, shows_notes: bool = False) -> RunRequest
     _check_names(given.job, given.fields, accepts_cluster=True)
     if given.resume:
         request = _resumed(given)
-    elif given.job is None:
-        raise BadInputError("job: missing; give a function, the path of a script or of a job file, or a TrainingJob")
+    elif given.job is None and not given.fields:
+        raise BadInputError(
+            "job: missing; give a function, the path of a script or of a job file, a TrainingJob, or a field such as"
+            " module='trainer.main'"
+        )
     else:
-        request = request_of(given.job, given.run_name, given.base_dir, given.fields)
+        job = {} if given.job is None else given.job
+        request = request_of(job, given.run_name, given.base_dir, given.fields)
     if given.fresh:
         request = replace(request, job=fresh_job(request.job, time.time_ns()))
     for note in () if shows_notes else request.notes:

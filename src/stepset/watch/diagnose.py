@@ -203,9 +203,13 @@ def _exited_peer(first: Observation, every: Iterable[Observation]) -> Observatio
 
 
 def _may_have_caused(first: Observation, other: Observation) -> bool:
-    """Returns whether `first` may have caused `other`. Returns False if both are known to be of the same kind."""
+    """Returns whether `first` may have caused `other`. Returns False if both are known to be of the same kind.
+
+    Also returns False for the rank that a failure of the run as a whole, such as an exceeded deadline, names.
+    """
     alike = other.kind is not None and other.kind == first.kind and not other.stopped
-    return other.source != first.source and not alike
+    same = other.source == first.source or (other.rank is not None and other.rank == first.rank)
+    return not same and not alike
 
 
 def merge(observations: Iterable[Observation]) -> list[Observation]:

@@ -199,6 +199,7 @@ def test_a_failure_names_the_hang_that_was_known() -> None:
     )
     assert found.advice == "data.py:17 on rank 1 blocks all other ranks."
     assert with_known_hang(found, the_hang()) == found
+    assert with_known_hang(found, replace(the_hang(), silent=320.0)) == found  # the pause has become longer
     other = Failure(FailureKind.USER_ERROR, "rank 0 exited with code 1: ValueError", "Fix it.", error="ValueError")
     assert with_known_hang(other, the_hang()).advice == "Fix it."
     timed_out = Failure(

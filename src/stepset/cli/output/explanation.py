@@ -16,7 +16,7 @@ from stepset.watch.present.sentences import counted
 
 _VALUES = (
     "Values of a JobSet's pods. A local run has other addresses and paths, and free ports; those of a rank that runs:"
-    " stepset exec NAME --ranks 0 -- env"
+    " stepset exec NAME --rank 0 -- env"
 )
 _ORIGINS = {"job": "requirements of the job", "script": "metadata of the script"}
 

@@ -227,12 +227,15 @@ def with_known_hang(failure: Failure, hang: Hang | None) -> Failure:
     If the run exceeded its deadline, or a rank timed out, the advice about the hang replaces the advice of the failure.
     If an agent has ended the run because of the hang, the hang replaces the message of the failure.
     """
-    if hang is None or hang_clause(hang) in failure.message:
+    if hang is None:
+        return failure
+    clause = hang_clause(hang)
+    if (clause.partition(": ")[2] or clause) in failure.message:  # the pause was shorter when the message was created
         return failure
     if failure.exit_code in HANG_CODES:
         suspect = failure.node if failure.kind is FailureKind.INFRASTRUCTURE else ""
         return replace(failure, message=hang_ended(hang, suspect), advice=hang_remedy(hang))
-    message = f"{failure.message.rstrip('.')}; before, {hang_clause(hang)}."
+    message = f"{failure.message.rstrip('.')}; before, {clause}."
     return replace(failure, message=message, advice=hang_remedy(hang) if is_late(failure) else failure.advice)
 
 

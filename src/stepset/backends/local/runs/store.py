@@ -93,9 +93,10 @@ class RunStore:
                 discard_tree(new)
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and target.exists():
                 raise name_taken(status.name) from error
+            space = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise InfrastructureError(
                 f"{self.runs}: a run directory cannot be created: {error.strerror};"
-                " free some space, or set STEPSET_HOME to another directory"
+                f" {space}set STEPSET_HOME to another directory"
             ) from error
         return RunDir(target), lock
 
