@@ -241,6 +241,22 @@ class TestWithoutATraceback:
         run.end()
         assert (run.shown, len(run.marked)) == ([], 3)
 
+    @pytest.mark.parametrize("exited_first", [True, False])
+    def test_lines_of_launchers_are_marked_if_a_peer_has_exited_with_0(self, exited_first: bool) -> None:
+        run = Run()
+        if exited_first:
+            run.event(2, "exited", exit_code=0)
+        run.print("rank 0", TRACEBACK, PEER)
+        run.fail(0, PEER)
+        if not exited_first:
+            run.event(2, "exited", exit_code=0)
+        run.print("rank 1", TRACEBACK, PEER)
+        run.print("node 0", "ChildFailedError:")
+        run.fail(1, PEER)
+        run.end()
+        assert run.shown == [f"rank 0: {TRACEBACK}", f"rank 0: {PEER}"]
+        assert run.marked == ["node 0: ChildFailedError:", f"rank 1: {TRACEBACK}", f"rank 1: {PEER}"]
+
     def test_lines_of_launchers_are_shown_while_ranks_have_only_lost_a_peer_or_were_stopped(self) -> None:
         """The launcher itself has failed, and its output is the only explanation."""
         run = Run()

@@ -51,6 +51,7 @@ class _Attempt:
     # The time of each rank's failure. Failures that are consequences of another failure are not included.
     failed: dict[str, float] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
+    lost: list[Observation] = field(default_factory=list)  # the ranks that lost a peer while all ranks seemed to run
     places: dict[str, str] = field(default_factory=dict)  # the pod of each rank that runs or has failed
     unfinished: Counter[str] = field(default_factory=Counter)  # the number of ranks in `places` for each pod
     finished: set[str] = field(default_factory=set)  # the pods whose ranks have all exited with 0
@@ -189,7 +190,8 @@ class Aftermath:
         self._attempt.ended.add(source)
         if event.get("exit_code") == 0:
             self._attempt.complete(source)
-            return self._release(source)
+            lost, self._attempt.lost = self._attempt.lost, []
+            return [*self._release(source), *(line for end in lost for line in self._failed(end))]
         # The event `failed` follows later, and other ranks can fail in the meantime. Therefore the failure is recorded
         # now, if the held lines contain an error.
         held = tuple(line.text for _, line in self._held if line.source == source)
@@ -200,7 +202,11 @@ class Aftermath:
         """Records a failure of a rank. There is no event `failed` for a rank that its launcher has stopped."""
         attempt = self._attempt
         killed = end.signal is not None and not error_of(end)
-        if has_lost_peer(end) or (killed and (self._stopping or any(end.at > at for at in attempt.failed.values()))):
+        if killed and (self._stopping or any(end.at > at for at in attempt.failed.values())):
+            return []
+        if has_lost_peer(end) and (attempt.failed or not attempt.completed):
+            if not attempt.failed:  # a peer that exits with 0 is the cause, and its exit can be reported later
+                attempt.lost.append(end)
             return []
         attempt.failed[end.source] = min(end.at, attempt.failed.get(end.source, end.at))
         released = self._release(end.source)
