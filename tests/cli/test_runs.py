@@ -186,6 +186,7 @@ def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subpro
     name = stopping.split()[2]
     assert stopping == f"stepset: run {name} is stopping; stepset cancel {name} --now kills the ranks"
     assert f"run {name} was cancelled after " in last
+    assert cli("cancel", "sleep").err == f"stepset: {name} is already over: Cancelled\n"
     assert running.wait(60) == 130
     assert cli("wait", "sleep").code == 130
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4

@@ -174,6 +174,7 @@ def cancel(
     from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import print_message
     from stepset.printable import printable
+    from stepset.run_status import FailureKind
 
     check_format(output, "text", "json")
     flags = backend_args.as_flags
@@ -186,7 +187,9 @@ def cancel(
     with _interruptible(f"stepset wait {name}{flags} waits until the run is over"):
         was_over, found = cancel_and_wait(backend, name, kill=now, stopping=stopping)
     if was_over:
-        print_message(printable(f"stepset: {found.name} is already over: {found.phase.value}"))
+        cancelled = found.failure is not None and found.failure.kind is FailureKind.CANCELLED
+        how = FailureKind.CANCELLED.value if cancelled else found.phase.value
+        print_message(printable(f"stepset: {found.name} is already over: {how}"))
     if not was_over or output == "json":
         _print_outcome(found, flags, output)
     return 0
