@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stepset.agent.hangs.causes import cause_of
 from tests.agent.pods import Pod
 from tests.hangs.conftest import Ranks, free_port, main_process, stack
 
@@ -78,6 +79,27 @@ def test_progress_after_the_report_keeps_the_run(start: Start) -> None:
         pytest.skip("the machine was too slow to sample the rank in time")
     assert ended.exit_code == 0
     assert ended.events("resumed")
+
+
+def of_mpi(call: str = "", **fields: Any) -> dict[str, Any]:
+    """What was sampled of a rank of an MPI program."""
+    process = {"kind": "rank", "state": "R" if call else "S", "busy": False, "changed": False, "gil": False}
+    return {"processes": [{**process, "threads": [], **({"call": call} if call else {}), **fields}], "collectives": []}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "whole", "rank"),
+    [
+        ([of_mpi("MPI_Barrier"), of_mpi()], True, 1),
+        ([of_mpi("MPI_Barrier"), of_mpi()], False, None),  # it may wait for a rank of another pod
+        ([of_mpi("MPI_Barrier"), of_mpi(state="R")], True, None),
+        ([of_mpi("MPI_Barrier", busy=True), of_mpi()], True, None),
+        ([of_mpi("MPI_Barrier"), of_mpi("MPI_Barrier")], False, None),
+    ],
+)
+def test_ranks_that_poll_in_mpi_do_not_work(ranks: list[dict[str, Any]], whole: bool, rank: int | None) -> None:
+    found = cause_of(dict(enumerate(ranks)), whole=whole)
+    assert (found and found["rank"]) == rank
 
 
 @pytest.mark.frameworks

@@ -40,6 +40,30 @@ def stalled(node: Running, ranks: set[int]) -> dict[int, dict[str, Any]]:
     return found
 
 
+MPI4PY = """
+import time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+def receives(): return world.recv(source=2)
+def sleeps(): time.sleep(1000)
+receives() if world.rank == 1 else sleeps() if world.rank == 2 else world.Barrier()
+"""
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
+def test_the_event_contains_the_call_in_which_a_rank_polls(pods: MpiPods) -> None:
+    pytest.importorskip("mpi4py")
+    with pods.start(f"exec {sys.executable} -c '{MPI4PY}'", grace=1):
+        events = {}
+        for node, ranks in zip(pods.nodes, ({0, 1}, {2, 3}), strict=True):
+            events.update(stalled(node, ranks))
+    found = [main_process(events[rank]) for rank in range(4)]
+    assert [each.get("call", "") for each in found] == ["MPI_Barrier", "MPI_Mprobe", "", "MPI_Barrier"]
+    assert [stack(each)[0] for each in found] == ["<module>", "receives", "sleeps", "<module>"]
+    assert not any(each["busy"] for each in found)
+
+
 def test_each_agent_reports_the_ranks_of_its_pod(pods: MpiPods) -> None:
     with pods.start(f"exec {sys.executable} -c '{PROGRAM}'", grace=1):
         first, second = (stalled(node, ranks) for node, ranks in zip(pods.nodes, ({0, 1}, {2, 3}), strict=True))

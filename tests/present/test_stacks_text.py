@@ -37,6 +37,15 @@ def test_ranks_with_the_same_stack_are_one_paragraph_with_the_lines_of_the_own_c
     )
 
 
+def test_a_rank_that_polls_in_mpi_shows_its_call() -> None:
+    polls = {"kind": "rank", "state": "R", "call": "MPI_Recv", "threads": [], "why": "train is not Python"}
+    computes = {**polls, "call": "", "busy": True}
+    ranks = [{"rank": rank, "processes": [each]} for rank, each in enumerate((polls, computes, polls))]
+    text = text_of(*ranks)
+    assert "ranks 0, 2 (2): waiting in MPI_Recv, running, no Python stack: train is not Python" in text
+    assert "rank 1 (1): working, no Python stack: train is not Python" in text
+
+
 def test_long_stacks_show_the_innermost_frames_of_the_own_code() -> None:
     deep = [*WAITS[:2], *([["_call", f"{LIBRARY}/nn.py", 9]] * 20), *([["step", "/app/train.py", 5]] * 30)]
     text = text_of({"rank": 0, "processes": [process(deep)]})

@@ -19,7 +19,7 @@ from stepset.agent.errors import IF_POSSIBLE
 from stepset.agent.hangs.elf import PC, SP, UNREADABLE, Elf
 from stepset.agent.hangs.perf import STACK, Perf
 
-_SECONDS = 3.0  # in which the calls of all processes must be found
+_SECONDS = 1.5  # in which the calls of all processes must be found, at the start and at the end
 _TRIES, _PATIENCE = 20, 0.05  # copies of a stack until one of them can be read, and the seconds for each
 _MOST_FRAMES, _MOST_MAPPINGS = 64, 4 << 20
 _LIBRARY = re.compile(r".*/libp?mpi[^/]*$")
