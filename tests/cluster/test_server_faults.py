@@ -29,6 +29,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.disruptive]
 
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 RANKS = ("rank 0", "rank 1")
 DOES_NOT_ANSWER = "does not answer; the run continues"
 """The message about the server. Afterwards the same may be reported of a node, whose heartbeats the server missed."""
@@ -205,7 +206,7 @@ def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice:
     path = f"/api/v1/namespaces/{runs.namespace}/configmaps"
     with connect(runs.cluster.kubeconfig) as connection:
         for name in ("a", "b", "c"):
-            connection.call(connection.client.post, path, {"metadata": {"name": name}})
+            connection.call(connection.client.post, path, {**CONFIG_MAP, "metadata": {"name": name}})
         feed = ListWatch()
         assert feed.listed(connection.get(path, {**feed.next_request().query, "limit": "1"}).body) == []
         connection.call(connection.client.delete, f"{path}/c", {})
@@ -225,12 +226,13 @@ def test_restarts_a_list_whose_next_page_has_expired(runs: Runs, testbed_choice:
 def test_a_run_succeeds_while_etcd_takes_seconds_for_each_request(
     runs: Runs, testbed_choice: Choice, stage: Stage
 ) -> None:
+    some = {**CONFIG_MAP, "metadata": {"generateName": "some-"}}
     with outages.slow(outages.ETCD, frozen=1.5, awake=0.05), connect(runs.cluster.kubeconfig) as connection:
 
         def takes_seconds() -> bool:
             began = time.monotonic()
             path = f"/api/v1/namespaces/{runs.namespace}/configmaps"
-            assert connection.call(connection.client.post, path, {"metadata": {"generateName": "some-"}}).accepted
+            assert connection.call(connection.client.post, path, some).accepted
             return time.monotonic() - began > 1
 
         assert until(takes_seconds)
