@@ -177,15 +177,11 @@ def test_a_run_that_does_not_run_does_not_hang(phase: Phase) -> None:
 
 
 def test_a_hang_is_known_for_a_moment_after_its_end() -> None:
-    known, hang = KnownHang(), the_hang()
-    known.see(hang, 10.0)
-    known.see(None, 20.0)
-    known.see(None, 25.0)
+    hang = the_hang()
+    known = KnownHang().see(hang, 10.0).see(None, 20.0).see(None, 25.0)
     assert (known.at(49.0), known.at(51.0)) == (hang, None)
-    known.see(hang, 60.0)
-    assert known.at(1000.0) == hang
-    known.clear()
-    assert known.at(1000.0) is None
+    assert known.see(hang, 60.0).at(1000.0) == hang
+    assert KnownHang().at(1000.0) is None
 
 
 def test_a_failure_names_the_hang_that_was_known() -> None:

@@ -75,7 +75,7 @@ class Tracker:
         self._pods[spec.name] = replace(self._pods[spec.name], stopped_at=stopped_at)
         self.changed |= any(event["event"] in ("started", "exited") for event in batch.events)
         if reports.see(spec.name, batch):
-            self._known_hang.see(self._with_rows(self._rows()).hang, now)
+            self._known_hang = self._known_hang.see(self._with_rows(self._rows()).hang, now)
             self.changed = True
         if (report := reports.of(spec.name)) is not None:
             self._printers |= dict.fromkeys(batch.printed(), report)
@@ -119,7 +119,7 @@ class Tracker:
         self._pods, self._ended = {spec.name: _Pod(spec) for spec in specs}, False
         self._reports.clear()
         self._printers.clear()
-        self._known_hang.clear()
+        self._known_hang = KnownHang()
         self.set(attempt=attempt, hang=None)
 
     def pod_started(self, spec: PodSpec, now: float) -> None:

@@ -118,9 +118,9 @@ class FollowPolicy:
             self._seen_at = now
             known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
             self._running = self._read(status) if known else None
-            self._known_hang.see(status.hang, now)
+            self._known_hang = self._known_hang.see(status.hang, now)
         elif status.hang is not None and not status.phase.final:  # found while the ranks are being stopped
-            self._known_hang.see(status.hang, now)
+            self._known_hang = self._known_hang.see(status.hang, now)
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepset.hang import HANG_CODES, Hang, HangGroup, HangKind
@@ -196,29 +196,25 @@ def with_hang(status: RunStatus, evidence: Mapping[int, RankEvidence]) -> RunSta
     return status.with_(hang=replace(found, step=step))
 
 
+@dataclass(frozen=True)
 class KnownHang:
     """The last hang of a run, until the run has made progress for a while.
 
     When a rank fails because of a hang, it prints its error and exits. Both look like progress for a moment.
     """
 
-    def __init__(self) -> None:
-        self._hang: Hang | None = None
-        self._until = float("inf")
+    hang: Hang | None = None
+    until: float = float("inf")
 
-    def see(self, hang: Hang | None, now: float) -> None:
-        """Records the current hang of a running run. `now` is the current time, in seconds."""
+    def see(self, hang: Hang | None, now: float) -> KnownHang:
+        """Returns the known hang after an observation of a running run. `now` is the current time, in seconds."""
         if hang is not None:
-            self._hang, self._until = hang, float("inf")
-        elif self._until == float("inf"):
-            self._until = now + _REMEMBERED
+            return KnownHang(hang)
+        return replace(self, until=min(self.until, now + _REMEMBERED))
 
     def at(self, now: float) -> Hang | None:
         """Returns the hang that is known at a time."""
-        return self._hang if now < self._until else None
-
-    def clear(self) -> None:
-        self._hang = None
+        return self.hang if now < self.until else None
 
 
 def with_known_hang(failure: Failure, hang: Hang | None) -> Failure:
