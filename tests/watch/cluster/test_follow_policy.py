@@ -286,13 +286,13 @@ class TestPermanentTrouble:
 
 def test_a_note_reports_an_unreachable_server_after_ten_seconds() -> None:
     outage = OutageNote("https://api")
-    assert outage.notes(10, 110) == ()
-    (note,) = outage.notes(10.1, 110.1)
+    assert outage.see(10, 110).at(110) == ()
+    (note,) = outage.see(10.1, 110.1).at(110.1)
     assert note.startswith("server https://api does not answer")
 
 
 def test_the_note_of_an_outage_remains_until_the_server_has_answered_for_fifteen_seconds() -> None:
-    outage = OutageNote("https://api")
-    (note,) = outage.notes(11, 111)
-    assert outage.notes(0, 120) == outage.notes(0, 125.9) == (note,), "a server that restarts may fail again"
-    assert outage.notes(0, 126.1) == ()
+    outage = OutageNote("https://api").see(11, 111)
+    (note,) = outage.at(111)
+    assert outage.see(0, 120).at(120) == outage.see(0, 125.9).at(125.9) == (note,), "it may fail again after a restart"
+    assert outage.see(0, 126.1).at(126.1) == ()

@@ -255,7 +255,8 @@ class RunFollower:
     async def _update(self, run: FollowedRun) -> None:
         """Computes the run's state, notifies the observer if the state has changed, and acts on the state."""
         silent = run.silent_for()
-        outage = self._outage.notes(silent, _now())
+        self._outage = self._outage.see(silent, _now())
+        outage = self._outage.at(_now())
         if not run.complete:
             await self._set_status(self.status.with_(notes=(*self._options.notes, *outage)))
             return

@@ -23,6 +23,7 @@ ANSWERED_FOR = 15.0
 """The number of seconds for which the server must have answered before the note is removed."""
 
 
+@dataclass(frozen=True)
 class OutageNote:
     """A note which states that a server does not answer.
 
@@ -30,20 +31,16 @@ class OutageNote:
     the server has answered for ANSWERED_FOR seconds. Otherwise one outage would be reported several times.
     """
 
-    def __init__(self, server: str) -> None:
-        self._note = problems.server_silent(server)
-        self._until = float("-inf")
+    server: str
+    until: float = float("-inf")
 
-    def notes(self, silent: float, clock: float) -> tuple[str, ...]:
-        """Returns the note, or an empty tuple.
+    def see(self, silent: float, clock: float) -> OutageNote:
+        """Returns the note after an observation. `silent` and `clock` have the meaning as in `FollowPolicy`."""
+        return OutageNote(self.server, clock + ANSWERED_FOR) if silent > UNREACHABLE_AFTER else self
 
-        Args:
-            silent: the number of seconds for which the server has not answered. 0 while the server answers.
-            clock: the time of a monotonic clock, in seconds.
-        """
-        if silent > UNREACHABLE_AFTER:
-            self._until = clock + ANSWERED_FOR
-        return (self._note,) if clock < self._until else ()
+    def at(self, clock: float) -> tuple[str, ...]:
+        """Returns the text of the note, or an empty tuple if there is no note at this time."""
+        return (problems.server_silent(self.server),) if clock < self.until else ()
 
 
 @dataclass(frozen=True)
