@@ -23,8 +23,7 @@ from stepset_airflow.links.training import LinkFields
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.page.page_xcom import TaskKey
 from stepset_airflow.page.past_tries import failure_of
-from stepset_airflow.run.attach import AttachedRun, find, unrecorded_success
-from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.clusters import AttachedRun, Clusters
 from stepset_airflow.run.create import RunCreator
 from stepset_airflow.run.exit_policy import outcome_of, should_delete
 from stepset_airflow.run.record_store import RecordStore
@@ -109,7 +108,7 @@ class ClusterRun:
         before, task = step.before, self._task
         if before is None or before.ended or not before.uid or not (task.durable and task.wait_for_completion):
             return None
-        if (attached := unrecorded_success(self._clusters, before, self._identity.epoch)) is not None:
+        if (attached := self._clusters.succeeded(before, self._identity.epoch)) is not None:
             self._records.save(attached.record)
             task.log.info(
                 f"this try ends with run {before.name}, because the run has succeeded, and an earlier try of this task"
@@ -206,7 +205,7 @@ class ClusterRun:
         if record is None or record.ended:
             return None
         try:
-            workload = find(self._clusters, record, self._identity.owner)
+            workload = self._clusters.find(record, self._identity.owner)
             if workload is not None or record.uid:
                 self._ending.stop(AttachedRun(record, workload), RETRY)
                 if self._task.on_kill_action == "keep":

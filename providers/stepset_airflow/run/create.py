@@ -14,8 +14,7 @@ from typing import Protocol
 from stepset.backends.base import RunRequest
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import TaskIdentity
-from stepset_airflow.run.attach import AttachedRun, Manifest, attach, find, is_active, is_of
-from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.clusters import AttachedRun, Clusters, Manifest, is_of
 from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run.termination import Termination
 from stepset_airflow.run_record import FollowSettings, Reattach, RunRecord, StartNew
@@ -60,7 +59,7 @@ class RunCreator:
         """
         if isinstance(step, StartNew):
             return self._start(step)
-        if (attached := attach(self.clusters, step.record, self.identity.owner)) is None:
+        if (attached := self.clusters.attach(step.record, self.identity.owner)) is None:
             return self._create(step.record)
         if attached.record != step.record:
             self.records.save(attached.record)
@@ -114,13 +113,13 @@ class RunCreator:
                 step.generation == 1
                 and is_of(existing, identity.owner)
                 and not existing["metadata"].get("deletionTimestamp")
-                and is_active(self.clusters, record, existing)
+                and self.clusters.is_active(record, existing)
             ):
                 return record
             generation += 1
 
     def _end_earlier(self, record: RunRecord) -> None:
-        if not record.ended and (existing := find(self.clusters, record, self.identity.owner)) is not None:
+        if not record.ended and (existing := self.clusters.find(record, self.identity.owner)) is not None:
             self._end(record, existing)
 
     def _end_unrecorded(self) -> None:
@@ -128,7 +127,7 @@ class RunCreator:
         follow = FollowSettings(target=self.target, access=self.access)
         record = RunRecord("", self.clusters.namespace(self.access), follow=follow)
         for existing in self.clusters.backend(record).owned(self.identity.owner):
-            if is_active(self.clusters, record, existing):
+            if self.clusters.is_active(record, existing):
                 self._end(record, existing)
 
     def _end(self, record: RunRecord, workload: Manifest) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException
 
-from stepset_airflow.run.attach import AttachedRun
-from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.clusters import AttachedRun, Clusters
 from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run_record import RETRY, START_NEW, RunRecord
 from stepset_airflow.task_state import DELETED, is_ended, state_of

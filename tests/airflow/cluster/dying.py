@@ -24,8 +24,7 @@ from stepset.sources import read_sources
 from stepset.spec import parse_job
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import TaskIdentity
-from stepset_airflow.run.attach import AttachedRun
-from stepset_airflow.run.clusters import Clusters
+from stepset_airflow.run.clusters import AttachedRun, Clusters
 from stepset_airflow.run.create import RunCreator
 from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run.termination import Termination
