@@ -8,7 +8,7 @@ import pytest
 
 from stepset.frameworks import make_plan
 from stepset.spec import parse_job
-from stepset_airflow.run.task_job import log_sources
+from stepset_airflow.run.create import log_sources
 
 MPI = {"framework": "mpi", "num_nodes": 2, "procs_per_node": 2}
 TORCH = {"framework": "torch", "num_nodes": 3, "procs_per_node": 2}

@@ -24,10 +24,9 @@ from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.page.page_xcom import TaskKey
 from stepset_airflow.page.past_tries import failure_of
 from stepset_airflow.run.clusters import AttachedRun, Clusters
-from stepset_airflow.run.create import RunCreator
+from stepset_airflow.run.create import RunCreator, TaskJob
 from stepset_airflow.run.exit_policy import outcome_of, should_delete
 from stepset_airflow.run.record_store import RecordStore
-from stepset_airflow.run.task_job import TaskJob
 from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import Termination, timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
