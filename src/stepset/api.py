@@ -229,8 +229,8 @@ def render(
         BadInputError: the job is not valid, a file is missing, or a cluster would reject the manifests.
     """
     from stepset.rendering import make_request
+    from stepset.rendering import render as render_request
     from stepset.targets.notes import cluster_notes
-    from stepset.targets.render import render as render_request
 
     request = request_of(job, run_name, base_dir, fields)
     rendered = make_request(request.job, request.sources, run=run_name, namespace=namespace)

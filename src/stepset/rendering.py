@@ -1,4 +1,4 @@
-"""Creates the `RenderRequest` of a run from a job, the job's sources and the agent's source code."""
+"""Creates the `RenderRequest` of a run, and renders the request as the manifests of a target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from stepset.frameworks import make_plan
 from stepset.requirements import PROGRAM_FILE
 from stepset.sources import Sources
 from stepset.spec.job import TrainingJob
+from stepset.targets.kinds import TARGETS
 from stepset.targets.request import RenderRequest
+from stepset.targets.validation.preflight import check_request, check_sizes
 
 
 def make_request(
@@ -24,7 +26,7 @@ def make_request(
     attempt: int = 0,
     owned_by: Mapping[str, Any] | None = None,
 ) -> RenderRequest:
-    """Returns the `RenderRequest` from which a target renders one run of a job.
+    """Returns the `RenderRequest` of one run of a job, which contains the plan and the agent's source code.
 
     Args:
         run: the name of the run. Default: the name of the job.
@@ -45,3 +47,15 @@ def make_request(
 def agent_text() -> str:
     """Returns the content of the agent's Python file. The pods mount this file from a ConfigMap."""
     return BUILT_FILE.read_text(encoding="utf-8")
+
+
+def render(request: RenderRequest, target: str = "jobset") -> list[dict[str, Any]]:
+    """Returns the manifests of a run, in the order in which they must be applied.
+
+    Equal requests result in equal manifests. Raises BadInputError if the target is unknown, or if a cluster would
+    reject the job.
+    """
+    check_request(request, target)
+    objects = TARGETS[target].render(request)
+    check_sizes(objects)
+    return objects

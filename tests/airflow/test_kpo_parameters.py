@@ -15,9 +15,8 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 from airflow.sdk import DAG
 
 from stepset.frameworks.launcher_options import TORCHRUN_OPTIONS_SET_BY_STEPSET
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import read_sources
-from stepset.targets.render import render
 from stepset_airflow import DistributedTrainOperator, DistributedTrainSensor
 from stepset_airflow.parsing.kpo_parameters import JOB, KPO_PARAMETERS, POD, KpoParameter
 from stepset_airflow.parsing.unknown_parameters import parameters_of

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepset.errors import BadInputError
+from stepset.rendering import render
 from stepset.targets.kinds.trainjob import unreadable_texts
-from stepset.targets.render import render
 from tests.cluster.api import Api
 from tests.cluster.dry_run import refusals
 from tests.cluster.generated_jobs import request_of

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from stepset.errors import BadInputError
-from stepset.targets.render import render
+from stepset.rendering import render
 from stepset.targets.request import RenderRequest
 from tests.cluster.api import Api, Manifest
 from tests.cluster.generated_jobs import request_of, unusual_job_files

@@ -23,10 +23,10 @@ from hypothesis import Phase as GenerationPhase
 from hypothesis import strategies as st
 
 from stepset.cli import main
+from stepset.rendering import render
 from stepset.run_status import Phase
 from stepset.targets.kinds import TARGETS
 from stepset.targets.pods.strategic_merge import merge
-from stepset.targets.render import render
 from tests.cli.conftest import STEPSET
 from tests.cluster.containers import POD_NAME, PROGRAM, Started, run_all, started
 from tests.cluster.runs import runs_in

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.targets.render import render
+from stepset.rendering import render
 from tests.cluster.api import Api, Manifest
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.trainer_jobsets import JOBSET, differences, start, suspended

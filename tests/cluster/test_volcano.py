@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from stepset.cli import main
+from stepset.rendering import render
 from stepset.run_status import FailureKind, Phase
 from stepset.targets.pods.strategic_merge import merge
-from stepset.targets.render import render
 from stepset.watch.advice import ADVICE
 from tests.cluster.many import BRIEF, MEET, PAIR, RANK, RESULT, SLEEP, Many, many
 from tests.cluster.runs import VOLCANO, Runs, runs_in

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import Sources
 from stepset.spec import parse_job
 from stepset.targets.dump import to_yaml
 from stepset.targets.kinds import TARGETS
-from stepset.targets.render import render
 from tests.cluster.testbed.handle import Cluster
 from tests.targets.yaml_texts import MISREAD, TEXTS
 

@@ -11,10 +11,9 @@ import yaml
 from tests.code_blocks import ROOT, blocks
 
 from stepset.errors import BadInputError
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import read_sources
 from stepset.spec.load import parse_job
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 
 PAGE = ROOT / "docs/guides/data.md"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.submit.submission import submit
 from stepset.errors import BadInputError
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
+from tests.kubernetes.submitting import submit
 from tests.targets.making import request
 
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/localqueues"

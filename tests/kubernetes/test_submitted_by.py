@@ -11,7 +11,6 @@ from stepset.backends.base import RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.find import find, read_run
 from stepset.backends.kubernetes.runs import ClusterRuns
-from stepset.backends.kubernetes.submit.submission import submit
 from stepset.cli.output.run_table import RunColumns, run_table
 from stepset.cli.output.status_page import status_page
 from stepset.run_status import RunStatus
@@ -21,6 +20,7 @@ from stepset.targets.request import TARGET_NAMES
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
+from tests.kubernetes.submitting import submit
 from tests.targets.making import request
 
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -14,12 +14,11 @@ import pytest
 from stepset.backends.local.requirements import Prepared, prepare_requirements
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.frameworks import make_plan
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.requirements import PROGRAM_FILE
 from stepset.sources import read_sources
 from stepset.sources.requirements import Requirements, script_metadata
 from stepset.spec import parse_job
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 from stepset.targets.validation.preflight import check
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepset.targets.render import render
+from stepset.rendering import render
 from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import Manifest, request
 

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import CODE_LIMIT, Sources, read_sources, shipped_note
 from stepset.sources.siblings import MAX_MODULES, imported_names
 from stepset.spec import parse_job
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 
 

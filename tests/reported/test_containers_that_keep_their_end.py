@@ -13,10 +13,10 @@ import pytest
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
 from stepset.errors import BadInputError
+from stepset.rendering import render
 from stepset.targets.explained_groups import explained_plan
 from stepset.targets.notes import cluster_notes
 from stepset.targets.pod_templates import templates_of
-from stepset.targets.render import render
 from stepset.watch.cluster.pods import read_pod
 from tests.targets.making import of_kind, request
 from tests.watch.cluster.streams import final

@@ -17,7 +17,7 @@ import pytest
 from stepset.cli import main
 from stepset.errors import BadInputError
 from stepset.plan.exec_limits import WORD_LIMIT
-from stepset.targets.render import render
+from stepset.rendering import render
 from tests.targets.making import request
 
 LONG = "x" * (WORD_LIMIT + 1)

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepset.backends.airflow_tasks import is_of_task, task_selectors
+from stepset.rendering import render
 from stepset.safe_names import label_value, path_segment, slug
 from stepset.spec import parse_job
 from stepset.targets.kinds import TARGETS
 from stepset.targets.rbac import Account, rbac
-from stepset.targets.render import render
 from tests.targets.making import request, workload
 
 # apimachinery v1.36 pkg/util/validation/validation.go: IsValidLabelValue, IsDNS1035Label

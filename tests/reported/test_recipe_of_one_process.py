@@ -12,7 +12,7 @@ import pytest
 
 import stepset
 from stepset.plan.ranks import max_ranks
-from stepset.targets.render import render
+from stepset.rendering import render
 from tests.notebook.conftest import home
 from tests.targets.making import agent_config, request
 

@@ -11,11 +11,11 @@ import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.submit.abandoned import remove_half_submitted
-from stepset.backends.kubernetes.submit.submission import submit
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.targets.metadata import RUN, SUBMISSION
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
+from tests.kubernetes.submitting import submit
 from tests.targets.making import request
 
 CREATED = "2026-01-01T12:00:00Z"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.submit.submission import submit
 from stepset.errors import StepsetError
 from stepset.targets.metadata import SUBMISSION
 from stepset.targets.request import RenderRequest
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
+from tests.kubernetes.submitting import submit
 from tests.targets.making import request
 
 TARGETS = ("jobset", "trainjob", "statefulset", "job", "volcano")

@@ -9,12 +9,12 @@ import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.stop import has_pods
-from stepset.backends.kubernetes.submit.submission import submit
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import RUN
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.stored_objects import StoredObjects
+from tests.kubernetes.submitting import submit
 from tests.targets.making import request
 
 TRAINJOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "run", "uid": "u"}}

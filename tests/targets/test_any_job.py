@@ -14,13 +14,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from stepset.errors import BadInputError
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import Sources
 from stepset.sources.requirements import job_requirements
 from stepset.spec import TrainingJob
 from stepset.targets.dump import to_json, to_yaml
 from stepset.targets.kinds import TARGETS
-from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 from tests.strategies import jobs
 from tests.targets.making import Manifest

@@ -12,10 +12,9 @@ import pytest
 from stepset.backends.base import RunRequest
 from stepset.backends.local import LocalBackend
 from stepset.errors import BadInputError
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 
 CLAIM = {"claim": "training-code", "path": "digits/src"}

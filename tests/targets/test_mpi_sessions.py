@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.render import render
+from stepset.rendering import render
 from tests.targets.making import request
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 
 WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "digits", "uid": "1"}

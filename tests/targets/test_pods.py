@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stepset.rendering import render
 from stepset.targets.config_maps import config_map, content_size
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import IMAGE, agent_config, container, env, of_kind, pod, rendered, request, workload
 

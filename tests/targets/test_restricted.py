@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
+from stepset.rendering import render
 from stepset.spec import TrainingJob, parse_job
 from stepset.targets.kinds import TARGETS
-from stepset.targets.render import render
 from stepset.targets.validation.preflight import check
 from stepset.targets.validation.restricted import restricted_problems
 from tests.strategies import jobs

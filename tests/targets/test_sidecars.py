@@ -9,8 +9,8 @@ import pytest
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.pod_changes import with_changed_pods
 from stepset.errors import BadInputError
+from stepset.rendering import render
 from stepset.targets.pod_templates import templates_of
-from stepset.targets.render import render
 from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import of_kind, rendered, request
 

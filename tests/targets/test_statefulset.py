@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from stepset.errors import BadInputError
 from stepset.plan.expand import expand
+from stepset.rendering import render
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, RUN_DIR
 from stepset.targets.pods.shell import quote
-from stepset.targets.render import render
 from tests.targets.environments import ODD_NAMES, environments, kubelet_command, kubelet_env, texts
 from tests.targets.making import container, env, of_kind, rendered, request, workload
 

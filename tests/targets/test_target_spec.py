@@ -15,8 +15,8 @@ from stepset.backends.kubernetes import stop
 from stepset.backends.kubernetes.orphans import watch_owner
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.errors import BadInputError
+from stepset.rendering import render
 from stepset.targets.kinds import TARGETS
-from stepset.targets.render import render
 from stepset.targets.target_spec import TargetSpec
 from stepset.targets.workload_kinds import (
     TARGET_LIST,

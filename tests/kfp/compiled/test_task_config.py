@@ -12,10 +12,9 @@ import yaml
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl import TaskConfig
 
-from stepset.rendering import make_request
+from stepset.rendering import make_request, render
 from stepset.sources import read_sources
 from stepset.spec.load import parse_job
-from stepset.targets.render import render
 from stepset_kfp import distributed_train
 from stepset_kfp.task_config import claims, with_task_config
 

@@ -31,8 +31,8 @@ from stepset.backends.kubernetes.logs.selection import existing_rows, new_rows
 from stepset.backends.kubernetes.pod_exec import pod_command
 from stepset.backends.kubernetes.stop import delete, delete_ended, has_pods, kill_pods, suspend
 from stepset.backends.kubernetes.submit.abandoned import remove_half_submitted
-from stepset.backends.kubernetes.submit.pod_changes import ChangePod
-from stepset.backends.kubernetes.submit.submission import Submitted, submit
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod, with_changed_pods
+from stepset.backends.kubernetes.submit.submission import Submitted, create_objects
 from stepset.backends.kubernetes.verdict import write_verdict
 from stepset.backends.prune import PruneRule, check_deletable, not_a_run
 from stepset.backends.run_names import new_run_name
@@ -101,11 +101,27 @@ class ClusterRuns:
 
         Raises BadInputError if the job is not valid or the server refuses the job. Then no object of the run remains.
         """
-        rendered = await self._rendered(request)
-        from stepset.sources import shipped_note  # not at the top, because code that reads runs needs no job model
+        from stepset.rendering import make_request  # not at the top, because code that reads runs needs no job model
+        from stepset.sources import shipped_note
         from stepset.targets.notes import cluster_notes
 
-        made = await submit(self.namespaced, rendered, self._target, self._change_pod, request.orphan)
+        name = new_run_name(request.job.name, request.name)
+        rendered = make_request(
+            request.job,
+            request.sources,
+            run=name,
+            namespace=self.namespaced.namespace,
+            owner=request.owner,
+            attempt=request.attempt,
+            owned_by=request.owned_by,
+        )
+        # Before the first request, because an error of the job does not depend on the server. In a thread, because
+        # rendering a large job takes long, and `change_pod` may block.
+        objects = await asyncio.to_thread(_render, rendered, self._target, self._change_pod)
+        await remove_half_submitted(self.namespaced, self._target)
+        if request.name is not None and request.owner is None:
+            await check_free(self.namespaced, name)
+        made = await create_objects(self.namespaced, rendered, objects, self._target, self._change_pod, request.orphan)
         notes = (*shipped_note(request.sources), *request.notes, *rendered.plan.notes, *request.sources.notes)
         return made, (*notes, *cluster_notes(request.job), *made.warnings)
 
@@ -362,26 +378,13 @@ class ClusterRuns:
         """Stops a run with `how`, a function of the module `stop`. If the run no longer exists, does nothing."""
         await how(self.namespaced, workload)
 
-    async def _rendered(self, request: RunRequest) -> RenderRequest:
-        from stepset.rendering import make_request
-        from stepset.targets.validation.preflight import check_request
 
-        name = new_run_name(request.job.name, request.name)
-        rendered = make_request(
-            request.job,
-            request.sources,
-            run=name,
-            namespace=self.namespaced.namespace,
-            owner=request.owner,
-            attempt=request.attempt,
-            owned_by=request.owned_by,
-        )
-        # Before the first request, because an error of the job does not depend on the server.
-        await asyncio.to_thread(check_request, rendered, self._target)
-        await remove_half_submitted(self.namespaced, self._target)
-        if request.name is not None and request.owner is None:
-            await check_free(self.namespaced, name)
-        return rendered
+def _render(request: RenderRequest, target: str, change_pod: ChangePod | None) -> Sequence[Manifest]:
+    """Returns the objects of a run with changed pod templates. The last object is the workload."""
+    from stepset.rendering import render
+
+    objects = render(request, target)
+    return objects if change_pod is None else [with_changed_pods(each, change_pod) for each in objects]
 
 
 def _final(cancelled: _Cancelled) -> RunStatus:

@@ -49,8 +49,8 @@ def render(
     from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import write_out
     from stepset.rendering import make_request
+    from stepset.rendering import render as render_request
     from stepset.sources import read_sources
-    from stepset.targets.render import render as render_request
 
     check_format(output, "yaml", "json")
     given = read_job(args)

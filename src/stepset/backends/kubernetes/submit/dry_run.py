@@ -40,9 +40,9 @@ from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespac
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
 from stepset.backends.kubernetes.submit.service_accounts import missing_service_accounts
 from stepset.errors import BadInputError
+from stepset.rendering import render
 from stepset.targets.metadata import GROUP
 from stepset.targets.pod_templates import templates_of
-from stepset.targets.render import render
 from stepset.targets.request import RenderRequest
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
 

@@ -21,7 +21,7 @@ from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid
 from stepset.backends.kubernetes.submit.access_review import grant_of
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
-from stepset.backends.kubernetes.submit.pod_changes import ChangePod, with_changed_pods
+from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.kubernetes.submit.queues import missing_queue
 from stepset.backends.kubernetes.submit.refusals import (
     already_exists,
@@ -59,22 +59,25 @@ class Submitted:
     warnings: tuple[str, ...] = ()
 
 
-async def submit(
+async def create_objects(
     namespaced: NamespacedClient,
     request: RenderRequest,
+    objects: Sequence[Manifest],
     target: str,
     change_pod: ChangePod | None = None,
     orphan: OrphanStop | None = None,
 ) -> Submitted:
     """Creates a run, or finds the run that the same owner has already created. If `orphan` is given, creates a watcher.
 
+    Args:
+        objects: the rendered objects of `request`.
+
     Raises:
-        BadInputError: the job is not valid, the server refuses the job, or a run with the same name has another owner.
-            Then no object of this submission remains.
+        BadInputError: the server refuses the job, or a run with the same name has another owner. Then no object of
+            this submission remains.
         InfrastructureError: the server cannot be reached or denies access.
     """
-    # Render in a thread, because rendering a large job takes long, and `change_pod` may block.
-    *rest, workload = await asyncio.to_thread(_rendered, request, target, change_pod)
+    *rest, workload = objects
     runtimes = [each for each in rest if templates_of(each)]
     # Create the ConfigMaps last. Then a pod with a ConfigMap starts only after all other objects were created.
     companions = sorted((each for each in rest if each not in runtimes), key=lambda each: each["kind"] == "ConfigMap")
@@ -101,13 +104,6 @@ async def submit(
             await delete(namespaced, made.workload)
         raise
     return replace(made, warnings=(*made.warnings, *filter(None, owned), *await submission.complete(made.workload)))
-
-
-def _rendered(request: RenderRequest, target: str, change_pod: ChangePod | None) -> list[Manifest]:
-    from stepset.targets.render import render
-
-    rendered: list[Manifest] = list(render(request, target))
-    return rendered if change_pod is None else [with_changed_pods(each, change_pod) for each in rendered]
 
 
 class _Submission:
