@@ -14,7 +14,7 @@ import pytest
 
 from stepset.agent.setup import copy_files
 from stepset.backends.kubernetes.submit.generated import with_keys
-from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.names import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from tests.targets.making import rendered
 from tests.waiting import until
 

@@ -13,8 +13,7 @@ from stepset.backends.kubernetes.submit.generated import with_generated_values
 from stepset.backends.local import LocalBackend
 from stepset.sources import read_sources
 from stepset.spec import parse_job
-from stepset.targets.config_maps import placeholder
-from stepset.targets.names import RENDEZVOUS_KEY
+from stepset.targets.names import RENDEZVOUS_KEY, placeholder
 from stepset.targets.request import TARGET_NAMES
 from tests.targets.making import rendered
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import stepset
-from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.dump import to_yaml
 from stepset.targets.kinds import TARGETS
 from stepset.targets.metadata import SPEC_HASH
+from stepset.targets.names import AGENT_KEY
 from tests.targets.cases import CASES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

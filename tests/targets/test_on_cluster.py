@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import stepset
-from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.names import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from stepset.targets.pods.strategic_merge import merge
 from tests.cluster.conftest import cluster, namespace  # noqa: F401  # fixtures
 from tests.cluster.testbed.handle import Cluster

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from stepset.rendering import render
-from stepset.targets.config_maps import config_map, content_size
+from stepset.targets.companions import config_map
 from stepset.targets.request import TARGET_NAMES
+from stepset.targets.validation.preflight import content_size
 from tests.targets.making import IMAGE, agent_config, container, env, of_kind, pod, rendered, request, workload
 
 ALL = ("jobset", "trainjob", "statefulset", "job", "volcano")

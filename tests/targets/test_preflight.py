@@ -12,9 +12,8 @@ from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.rendering import render
 from stepset.spec import parse_job
-from stepset.targets.config_maps import CONFIG_MAP_LIMIT
 from stepset.targets.kinds import TARGETS
-from stepset.targets.validation.preflight import check, check_sizes
+from stepset.targets.validation.preflight import CONFIG_MAP_LIMIT, check, check_sizes
 from tests.targets.cases import CASES
 from tests.targets.making import IMAGE, rendered, request
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.dump import to_yaml
+from stepset.targets.names import AGENT_KEY
 from tests.targets.golden import pairs, render_example
 
 KIB = 1024

@@ -1,4 +1,4 @@
-"""The resolvers for Kubernetes. A resolver returns the string that replaces a placeholder of a plan.
+"""The names of a run's objects, and the resolvers, which return the strings that replace the placeholders of a plan.
 
 Some placeholders have a different value in each pod. For such a placeholder, the resolvers return these strings:
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepset.plan.model import LaunchPlan
+from stepset.plan.model import LaunchPlan, PlanFile
 from stepset.plan.values import (
     Attempt,
     CodePath,
@@ -45,6 +45,11 @@ SSH_DIR = "/stepset/ssh"
 RESULT_FILE = f"{RUN_DIR}/result"
 RENDEZVOUS_KEY = "rendezvous-id"
 """The key of the run's rendezvous ID in the ConfigMap of the agent."""
+AGENT_KEY = "agent.py"
+INSTALLER_KEY = "install.py"
+SSH_PRIVATE_KEY = "ssh-privatekey"
+SSH_PUBLIC_KEY = "ssh-publickey"
+SSH_KNOWN_HOSTS = "ssh-known-hosts"
 
 COMPLETION_INDEX = f"metadata.annotations['{workload_kinds.COMPLETION_INDEX}']"
 RESTART_ATTEMPT = f"metadata.annotations['{workload_kinds.RESTART_ATTEMPT}']"
@@ -61,6 +66,40 @@ VOLCANO_HOSTS = "{run}-{group}-{index}.{subdomain}"
 def agent_config_map(run: str) -> str:
     """Returns the name of the ConfigMap that contains the agent, the agent's configuration and the rendezvous ID."""
     return f"{run}-agent"
+
+
+def code_config_map(run: str) -> str:
+    """Returns the name of the ConfigMap with the job's code."""
+    return f"{run}-code"
+
+
+def file_config_map(run: str, file: PlanFile) -> str:
+    """Returns the name of the ConfigMap with one of the plan's files.
+
+    Kubeflow Trainer uses the same name for the ConfigMap with the host file of an MPI job.
+    """
+    return f"{run}-{file.name}"
+
+
+def ssh_config_map(run: str) -> str:
+    """Returns the name of the ConfigMap with the configurations of the ssh servers and the ssh client."""
+    return f"{run}-ssh-config"
+
+
+def ssh_secret(run: str) -> str:
+    """Returns the name of the Secret with the run's ssh keys. This is also the name that Kubeflow Trainer uses."""
+    return f"{run}-mpi-ssh-auth"
+
+
+def placeholder(key: str) -> str:
+    """Returns a placeholder for a generated value in a Secret or ConfigMap.
+
+    The backend replaces the placeholder when it submits the run.
+
+    >>> placeholder("ssh-privatekey")
+    '<ssh-privatekey: made when the run is submitted>'
+    """
+    return f"<{key}: made when the run is submitted>"
 
 
 # The strings that `PodNames` returns for placeholders that do not depend on the plan.

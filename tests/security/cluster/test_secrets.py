@@ -6,8 +6,8 @@ import pytest
 
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.errors import BadInputError
-from stepset.targets.config_maps import AGENT_KEY
 from stepset.targets.metadata import RUN
+from stepset.targets.names import AGENT_KEY
 from tests.cluster.runs import Runs
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from stepset.targets.config_maps import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from stepset.targets.names import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from stepset.targets.pods.strategic_merge import merge
 from tests.cluster.testbed import faults
 from tests.cluster.testbed.handle import Cluster

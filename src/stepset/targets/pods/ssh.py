@@ -14,8 +14,17 @@ from stepset.plan.model import PodGroup, SshKeys
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import MPI
 from stepset.spec.template import node_container, node_env_names
-from stepset.targets.config_maps import SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, config_map, secret_name
-from stepset.targets.names import CONTAINER, RUN_DIR, SSH_DIR, PodNames
+from stepset.targets.names import (
+    CONTAINER,
+    RUN_DIR,
+    SSH_DIR,
+    SSH_KNOWN_HOSTS,
+    SSH_PRIVATE_KEY,
+    SSH_PUBLIC_KEY,
+    PodNames,
+    ssh_config_map,
+    ssh_secret,
+)
 from stepset.targets.pods.env import container_env, known_values
 from stepset.targets.pods.overlay import overlay_of
 from stepset.targets.pods.shell import is_shell_name
@@ -47,11 +56,6 @@ _ANY_FIELD = "metadata.name"
 _PREPARE = "mkdir -p /run/sshd 2>/dev/null"
 
 
-def config_name(request: RenderRequest) -> str:
-    """Returns the name of the ConfigMap with the configurations of the ssh servers and the ssh client."""
-    return f"{request.run}-ssh-config"
-
-
 def key_path(ssh: SshKeys, agent: bool) -> str:
     """Returns the path of the private key in a pod.
 
@@ -69,8 +73,8 @@ def agent_files(ssh: SshKeys) -> list[dict[str, str]]:
     ]
 
 
-def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames, *, own_secret: bool) -> dict[str, Any]:
-    """Returns the ConfigMap with the configurations of the ssh servers and of the ssh client.
+def config_files(request: RenderRequest, ssh: SshKeys, names: PodNames, *, own_secret: bool) -> dict[str, str]:
+    """Returns the configurations of the ssh servers and of the ssh client, by the names of their files.
 
     If `own_secret` is true, stepset creates the Secret with the keys. The Secret of Kubeflow Trainer has no known_hosts
     file. In this case, only an agent can create the file.
@@ -99,7 +103,7 @@ def ssh_config_map(request: RenderRequest, ssh: SshKeys, names: PodNames, *, own
         "  LogLevel ERROR",
     )
     files = {SSHD_CONFIG: server, SSH_CONFIG: client}
-    return config_map(request, config_name(request), data={k: "\n".join(v) + "\n" for k, v in files.items()})
+    return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
 
 
 def used_by_root(request: RenderRequest, ssh: SshKeys) -> bool:
@@ -140,7 +144,7 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
     ssh = request.plan.ssh
     if ssh is None or group.name not in ssh.groups:
         return [], []
-    config = {"name": CONFIG_VOLUME, "configMap": {"name": config_name(request)}}
+    config = {"name": CONFIG_VOLUME, "configMap": {"name": ssh_config_map(request.run)}}
     mounts = [
         {"name": CONFIG_VOLUME, "mountPath": SSH_DIR},
         # The ssh client reads this file for every user and in every image, even if the command has no option `-F`.
@@ -156,7 +160,7 @@ def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> 
     ]
     if not _has_agent(request, ssh):
         items.append({"key": SSH_KNOWN_HOSTS, "path": KNOWN_HOSTS, "mode": 0o644})
-    source = {"secretName": secret_name(request), "items": items, "defaultMode": 0o400}
+    source = {"secretName": ssh_secret(request.run), "items": items, "defaultMode": 0o400}
     keys = {"name": SECRET_VOLUME, "secret": source}
     return [keys, config], [{"name": SECRET_VOLUME, "mountPath": ssh.path}, *mounts]
 

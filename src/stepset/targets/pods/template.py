@@ -12,9 +12,8 @@ from stepset.plan.values import resolve
 from stepset.spec.job import TrainingJob
 from stepset.spec.quantity import rank_grace
 from stepset.spec.template import node_container
-from stepset.targets.config_maps import INSTALLER_KEY
 from stepset.targets.metadata import pod_metadata
-from stepset.targets.names import AGENT_DIR, CODE_DIR, RUN_DIR, InManifest, PodNames
+from stepset.targets.names import AGENT_DIR, CODE_DIR, INSTALLER_KEY, RUN_DIR, InManifest, PodNames
 from stepset.targets.names import CONTAINER as CONTAINER
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh

@@ -11,8 +11,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepset.plan.model import PlanFile, PodGroup
-from stepset.targets.config_maps import AGENT_KEY, INSTALLER_KEY, agent_name, code_name, file_name
-from stepset.targets.names import AGENT_DIR, CODE_DIR, CODE_VOLUME, RUN_DIR, SOURCE_DIR
+from stepset.targets.names import (
+    AGENT_DIR,
+    AGENT_KEY,
+    CODE_DIR,
+    CODE_VOLUME,
+    INSTALLER_KEY,
+    RUN_DIR,
+    SOURCE_DIR,
+    agent_config_map,
+    code_config_map,
+    file_config_map,
+)
 from stepset.targets.optional_fields import without_empty
 from stepset.targets.pods import ssh
 from stepset.targets.pods.agent_config import config_key
@@ -76,7 +86,7 @@ def _agent(request: RenderRequest, group: PodGroup, scratch: bool) -> Iterator[R
         items = [{"key": AGENT_KEY, "path": AGENT_KEY}, {"key": config_key(group), "path": AGENT_CONFIG}]
         if request.installer:
             items.append({"key": INSTALLER_KEY, "path": INSTALLER_KEY})
-        yield _volume("stepset-agent", AGENT_DIR, configMap={"name": agent_name(request), "items": items})
+        yield _volume("stepset-agent", AGENT_DIR, configMap={"name": agent_config_map(request.run), "items": items})
     if scratch or group.agent is not None:
         yield _volume("stepset-run", RUN_DIR, emptyDir={})
 
@@ -92,16 +102,16 @@ def _code(request: RenderRequest, group: PodGroup) -> Iterator[Rows]:
             mount = without_empty(name=CODE_VOLUME, mountPath=CODE_DIR, subPath=volume.path or None, readOnly=True)
             yield [{"name": CODE_VOLUME, **volume.source}], [mount]
     elif group.agent is not None and (shipped or request.sources.archive is not None):
-        yield _volume("stepset-source", SOURCE_DIR, configMap={"name": code_name(request)})
+        yield _volume("stepset-source", SOURCE_DIR, configMap={"name": code_config_map(request.run)})
         yield _volume(CODE_VOLUME, CODE_DIR, emptyDir={})
     elif code_in_place(request, group):
         items = [{"key": file.key, "path": file.name} for file in shipped]
-        yield _volume("stepset-source", CODE_DIR, configMap={"name": code_name(request), "items": items})
+        yield _volume("stepset-source", CODE_DIR, configMap={"name": code_config_map(request.run), "items": items})
 
 
 def _file(request: RenderRequest, file: PlanFile) -> Rows:
     items = [{"key": file.key, "path": file.key, "mode": _READ_ONLY}]
-    config = {"name": file_name(request, file), "items": items}
+    config = {"name": file_config_map(request.run, file), "items": items}
     return _volume(file.name, posixpath.dirname(file.path), configMap=config)
 
 

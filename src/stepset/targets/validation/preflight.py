@@ -5,6 +5,7 @@ Each check yields lines of the form `field: what is wrong; what to do`. `field` 
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
@@ -15,7 +16,6 @@ from stepset.spec.job import TrainingJob
 from stepset.spec.names import DNS_1035
 from stepset.spec.template import node_container, node_env_names
 from stepset.targets import gang
-from stepset.targets.config_maps import CONFIG_MAP_LIMIT, content_size
 from stepset.targets.kinds import TARGETS
 from stepset.targets.pods.placement import node_selector_strategy
 from stepset.targets.pods.ssh import uses_hydra
@@ -28,6 +28,11 @@ from stepset.targets.workload_kinds import WORKLOAD_KINDS
 # api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.DependsOn).
 _DEPENDENCIES = 5
 _ANNOTATIONS_LIMIT = 256 * 1024
+CONFIG_MAP_LIMIT = 1024 * 1024
+"""The maximum total size of the values of a ConfigMap, in bytes.
+
+Source: kubernetes v1.36 pkg/apis/core/validation (MaxSecretSize).
+"""
 _OWNERS = {field: target for target, spec in reversed(list(TARGETS.items())) for field in spec.own_fields}
 """The fields that only some targets have. For each field, the first of these targets."""
 
@@ -96,6 +101,12 @@ def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
                 " put large files into the image, or lower num_nodes"
             )
     _refuse(found)
+
+
+def content_size(config: Mapping[str, Any]) -> int:
+    """Returns the total size of a ConfigMap's values in bytes. The API server limits this size."""
+    text = sum(len(value) if value.isascii() else len(value.encode()) for value in config.get("data", {}).values())
+    return text + sum(len(b64decode(value)) for value in config.get("binaryData", {}).values())
 
 
 def problems(job: TrainingJob, plan: LaunchPlan, target: str, run: str) -> Iterator[str]:

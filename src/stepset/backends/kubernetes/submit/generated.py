@@ -9,8 +9,7 @@ import secrets
 from typing import Any
 
 from stepset.backends.kubernetes.api.resources import Manifest
-from stepset.targets.config_maps import SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, placeholder
-from stepset.targets.names import RENDEZVOUS_KEY
+from stepset.targets.names import RENDEZVOUS_KEY, SSH_KNOWN_HOSTS, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, placeholder
 
 
 def with_generated_values(manifest: Manifest) -> dict[str, Any]:
