@@ -65,8 +65,8 @@ def list_(
       stepset list --backend kubernetes --all-namespaces
       stepset delete $(stepset list --phase failed -o name)
 
-    The table is as wide as the terminal. Without a terminal, the table is 80 characters wide. If the table is too wide,
-    stepset shortens or omits columns, but never shortens the names of runs. With -o wide, stepset shows all columns
+    On a terminal, the table is as wide as the terminal. If the table is too wide, stepset shortens or omits columns,
+    but never shortens the names of runs. In a pipe, stepset shortens nothing. With -o wide, stepset shows all columns
     completely, and the column TASK with the Airflow task of each run (DAG.TASK, or DAG.TASK[INDEX] if it is mapped).
     """
     from stepset.cli.output.documents import run_list_document

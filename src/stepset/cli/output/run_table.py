@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from stepset.backends.airflow_tasks import task_of
 from stepset.cli.output.shorten import cells, cut, cut_middle
 from stepset.cli.output.tables import GAP, Style, rendered, table
+from stepset.cli.output.terminal import is_terminal
 from stepset.printable import printable
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.run_cells import run_cells
@@ -60,12 +63,13 @@ def run_table(runs: Sequence[RunStatus], columns: RunColumns) -> str:
     """Returns the table of the runs.
 
     If `columns.wide` is false, the table is at most as wide as the terminal. If stdout is not a terminal, the maximum
-    width is the value of the variable COLUMNS. If COLUMNS is not set, the maximum width is 80.
+    width is the value of the variable COLUMNS. If COLUMNS is not set, nothing is shortened, because the next program
+    of a pipe may search in the text.
     """
     now = time.time()
     rows = [_row(run, columns, now) for run in runs]
     names = [name for name in rows[0] if name not in _IF_ANY or any(row[name] for row in rows)] if rows else []
-    if not columns.wide:
+    if not columns.wide and (is_terminal(sys.stdout) or "COLUMNS" in os.environ):
         names, rows = _fitted(names, rows, shutil.get_terminal_size().columns)
     styles: Mapping[str, Style] = {"NAME": "cyan", "PHASE": PHASE_STYLES}
     shown = [[row[name] for name in names] for row in rows]
