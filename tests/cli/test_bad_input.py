@@ -215,6 +215,18 @@ def test_the_script_of_a_job_file_is_missing(cli: Cli, tmp_path: Path) -> None:
         )
 
 
+def test_a_local_run_of_a_module_that_its_package_lacks_does_not_start(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    for name in ("__init__", "main"):
+        (tmp_path / "trainer" / f"{name}.py").touch()
+    error = f"module: {tmp_path} contains no module trainer.man; did you mean 'trainer.main'?"
+    assert refused(cli("run", "-m", "trainer.man", "--framework", "plain"), error)
+    checked = cli("validate", "-m", "trainer.man")
+    assert (checked.code, checked.out.splitlines()[1]) == (0, f"note: {error}")
+    (tmp_path / "trainer" / "__init__.py").write_text("__path__.append('/elsewhere')\n")
+    assert cli("run", "-m", "trainer.man", "--framework", "plain").code == 1
+
+
 def test_a_relative_checkpoint_dir_of_a_job_file_names_the_absolute_path(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("command: ['true']\ncheckpoint_dir: ckpt\n")
     assert refused(

@@ -1,6 +1,6 @@
 """Finds programs that Python cannot import: a misspelt `module`, and a script that imports its own package.
 
-Such a program causes only a note, because the environment of the ranks can contain further modules.
+On a cluster, such a program causes only a note, because the image can contain further modules.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+from stepset.errors import BadInputError
 from stepset.sources.path_edits import path_edits
 from stepset.sources.siblings import Parts, find_installed, imports_of, parsed
 
@@ -36,6 +38,20 @@ def module_notes(module: str, directory: Path) -> tuple[str, ...]:
     else:
         return ()
     return (f"module: {directory} contains no module {'.'.join(parts[: known + 1])}; {hint}",)
+
+
+def check_module(module: str, directory: Path) -> None:
+    """Raises BadInputError if the package of a module is in `directory`, and certainly lacks the module.
+
+    Only a package that changes its `__path__` can contain modules from other directories.
+
+    Args:
+        directory: the directory in which the ranks start.
+    """
+    notes, file = module_notes(module, directory), directory / module.partition(".")[0] / "__init__.py"
+    with suppress(OSError):
+        if notes and b"__path__" not in file.read_bytes():
+            raise BadInputError(notes[0])
 
 
 def import_path_notes(script: Path, text: bytes, top: Path, base: Path) -> tuple[str, ...]:
@@ -77,7 +93,7 @@ def _is_package_of(package: Path, script: Path) -> bool:
 
 def _contains(directory: Path, name: Parts) -> bool:
     path = directory.joinpath(*name)  # os.path returns False if the directory cannot be read, but Path raises an error
-    return os.path.isdir(path) or os.path.isfile(f"{path}.py")  # noqa: PTH112, PTH113
+    return os.path.isdir(path) or any(os.path.isfile(f"{path}{suffix}") for suffix in (".py", ".pyc"))  # noqa: PTH112, PTH113
 
 
 def _installed(name: str, directory: Path) -> bool:

@@ -37,6 +37,7 @@ from stepset.plan.program import program_text
 from stepset.plan.values import text
 from stepset.run_status import RunStatus
 from stepset.sources.accelerate import ACCELERATE_CPU, alone_on_cpus
+from stepset.sources.module_notes import check_module
 from stepset.spec.job import TrainingJob
 from stepset.spec.quantity import rank_grace
 from stepset.spec.resources import GPU_RESOURCE
@@ -76,6 +77,8 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
     shipped = request.sources.code_dir.resolve()
     code_dir = directory / "code" if job.function is not None else shipped
     work_dir = code_dir if job.code is not None else request.sources.base_dir.resolve()
+    if job.module is not None and "PYTHONPATH" not in job.env:
+        check_module(job.module, work_dir)
     prepared = prepare_requirements(request.sources.requirements, job, os.environ, request.stopping)
     host = this_host(plan, prepared.environ, shipped if job.code is not None else work_dir)
     with ExitStack() as undo:
