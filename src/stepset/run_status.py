@@ -35,10 +35,7 @@ def as_html(value: object, now: float) -> str:
 
 @singledispatch
 def as_text(value: object, now: float) -> str:
-    """Returns a value as plain text for Python users.
-
-    The function for `RunStatus` is registered by `stepset.html.status`.
-    """
+    """Returns a value as plain text for Python users. `stepset.html.status` registers the function for `RunStatus`."""
     return repr(value)
 
 
@@ -165,6 +162,7 @@ class Failure:
         restarts: the number of restarts of the whole gang before this failure.
         aftermath: the sources of the processes that terminated because of this failure.
         same_error: the sources of the other processes that failed with the same error.
+        early_exit: the rank that had exited with code 0 before this process lost its peer, if there is one.
     """
 
     kind: FailureKind
@@ -182,6 +180,7 @@ class Failure:
     aftermath: tuple[str, ...] = ()
     same_error: tuple[str, ...] = ()
     frame: str = ""
+    early_exit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

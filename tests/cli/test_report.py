@@ -15,6 +15,7 @@ from stepset.cli.output.formats import as_json
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.status_page import status_page
 from stepset.hang import SlowRanks
+from stepset.html.calls import logs_call
 from stepset.html.status import status_html
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
@@ -85,6 +86,12 @@ def test_a_failure_names_the_first_rank_the_cause_and_the_advice() -> None:
         "  see           stepset failures UserError",
         "  logs          stepset logs digits-1 --ranks 3",
     ]
+
+
+def test_a_report_refers_to_the_logs_of_the_rank_that_exited_too_early() -> None:
+    lost = FAILED.with_(failure=replace(FAILURE, early_exit=1))
+    assert outcome(lost).splitlines()[-1] == "  logs          stepset logs digits-1 --ranks 1"
+    assert logs_call(lost) == "stepset.logs('digits-1', ranks=1)"
 
 
 def test_a_report_refers_to_no_logs_that_were_deleted_with_the_run() -> None:

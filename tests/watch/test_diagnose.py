@@ -57,7 +57,7 @@ class TestFirstFailure:
         failure = failure_of(*exited, rank(0, 4.0, exit_code=1, error=error))
         message = f"rank 0 (pod node-0) exited with code 1, 3 s after rank 3 had exited with code 0: {error}"
         assert (failure.message, failure.aftermath) == (message, ())
-        assert failure.advice == early_exit_advice("rank 3")
+        assert (failure.advice, failure.early_exit) == (early_exit_advice("rank 3"), 3)
         other = failure_of(*exited, rank(0, 4.0, exit_code=1, error="ValueError: bad"))
         assert other.message == "rank 0 (pod node-0) exited with code 1: ValueError: bad"
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from stepset.run_status import RunStatus
 from stepset.safe_names import slug
+from stepset.watch.present.sentences import rank_to_read
 
 
 def logs_call(status: RunStatus, *, of_failed_rank: bool = True) -> str:
     """Returns the Python call that reads the lines of a run.
 
-    If a rank failed and `of_failed_rank` is True, the call reads only the lines of this rank.
+    If a rank failed and `of_failed_rank` is True, the call reads only the lines that show the cause.
 
     >>> logs_call(RunStatus("digits-1", "digits", "kubernetes"))
     "stepset.logs('digits-1', 'kubernetes')"
     """
-    rank = None if status.failure is None or not of_failed_rank else status.failure.rank
+    rank = rank_to_read(status) if of_failed_rank else None
     ranks = "" if rank is None else f", ranks={rank}"
     return f"stepset.logs({_run(status.name, status.backend)}{ranks})"
 

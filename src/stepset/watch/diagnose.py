@@ -141,6 +141,7 @@ def diagnose(
         restarts=restarts,
         aftermath=_sources(o for o in failed if id(o) not in same_ids and _may_have_caused(first, o)),
         same_error=_sources(same),
+        early_exit=None if peer is None else peer.rank,
     )
 
 

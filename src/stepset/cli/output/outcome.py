@@ -7,7 +7,7 @@ import time
 from stepset.cli.output.terminal import painted
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.outcome import outcome_lines
-from stepset.watch.present.sentences import logs_command
+from stepset.watch.present.sentences import logs_command, rank_to_read
 
 _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
 
@@ -28,7 +28,7 @@ def outcome(status: RunStatus, colour: bool = False, flags: str = "", resume: st
         resume: the command to continue the run (`resume_command`); empty if the run cannot be continued.
     """
     ink = _GREEN if status.phase is Phase.SUCCEEDED else _RED
-    ranks = "" if status.failure is None or status.failure.rank is None else f" --ranks {status.failure.rank}"
+    ranks = "" if (rank := rank_to_read(status)) is None else f" --ranks {rank}"
     lines = outcome_lines(
         status,
         took(status),
