@@ -132,4 +132,7 @@ def test_python_and_the_command_line_show_null_and_the_note(tmp_path: Path, monk
         [sys.executable, "-m", "stepset", "status", status.name], capture_output=True, text=True, check=True
     ).stdout
     assert NOT_FINITE.partition(",")[0] in " ".join(page.split())
+    for command in ("wait", "diagnose"):
+        shown = subprocess.run([sys.executable, "-m", "stepset", command, status.name], capture_output=True, text=True)
+        assert shown.stderr.splitlines()[0] == f"stepset: note: {NOT_FINITE}"
     assert "NaN}" not in page and '"loss": null' in page

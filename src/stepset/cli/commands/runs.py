@@ -265,8 +265,11 @@ def _print_outcome(found: RunStatus, flags: str, output: str) -> None:
     from stepset.cli.output.formats import as_json
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.terminal import print_message, wants_colour, write_out
+    from stepset.watch.present.sentences import NOT_FINITE
 
     if output == "json":
         write_out(as_json(run_document(found)))
     else:
+        if NOT_FINITE in found.notes:
+            print_message(f"stepset: note: {NOT_FINITE}")
         print_message(outcome(found, wants_colour(sys.stderr), flags, resume_command(found)))
