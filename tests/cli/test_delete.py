@@ -77,6 +77,13 @@ def test_a_request_without_runs_deletes_nothing(known: Cli, argv: tuple[str, ...
     assert len(left(known)) == 3
 
 
+def test_one_of_several_names_that_is_wrong_deletes_nothing_and_says_so(known: Cli) -> None:
+    wrong = known("delete", "digits-1", "nosuch", "digits-2")
+    assert (wrong.code, wrong.out, wrong.errors[0]) == (2, "", "stepset: deleted nothing")
+    assert wrong.errors[1].startswith("stepset: nosuch: no such run, ")
+    assert len(left(known)) == 3
+
+
 def test_nothing_is_deleted_while_a_run_of_the_job_is_not_over(known: Cli) -> None:
     status = RunStatus("digits-3", "digits", "local", phase=Phase.RUNNING, created=time.time())
     lock = RunStore(Path(os.environ["STEPSET_HOME"])).create(status, TrainingJob(command=["true"]))[1]

@@ -278,5 +278,11 @@ class TestARunThatCannotBeDeleted:
         assert (deleted.returncode, deleted.stdout, len(deleted.stderr.splitlines())) == (3, "", 1)
         later = started(home, "print('trained')")
         assert (later.returncode, later.stderr.count("cannot be deleted")) == (0, 1)
+        names = stepset(home, "list", "-o", "name").stdout.split()
+        (other,) = {*names} - {run.name}
+        both = stepset(home, "delete", *names)
+        first, note = both.stderr.splitlines()
+        assert (both.returncode, first) == (3, f"stepset: deleted {other}")
+        assert note.startswith(f"stepset: {run} cannot be deleted: ")
         subprocess.run(["chattr", "-i", immutable], check=True)
         assert stepset(home, "prune").stdout == f"{run.name}\n"

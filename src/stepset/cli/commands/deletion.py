@@ -14,6 +14,7 @@ from stepset.cli.completion import job_names, run_names
 from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
+    from stepset.backends.base import Backend
     from stepset.run_status import RunStatus
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before runs are deleted.")]
@@ -56,7 +57,7 @@ def delete(
         raise BadInputError("give either the names of runs, or --job NAME")
     backend = backend_args.open_backend()
     if job is None:
-        found = backend.delete(names or (), dry_run=dry_run)
+        found = _delete(backend, names or [], dry_run=dry_run)
     else:
         from stepset.backends.base import names_of_runs
 
@@ -64,9 +65,22 @@ def delete(
         if not dry_run:
             if not yes and not _confirmed(found, f" of job {job}"):
                 return int(ExitCode.INTERRUPTED)
-            found = backend.delete([run.name for run in found])
+            found = _delete(backend, [run.name for run in found])
     _print_deleted(found, dry_run, output)
     return 0
+
+
+def _delete(backend: Backend, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
+    """Deletes runs. If one of several runs cannot be deleted, states that the others were not deleted either."""
+    from stepset.cli.output.terminal import print_message
+    from stepset.errors import BadInputError, RunNotFoundError
+
+    try:
+        return backend.delete(names, dry_run=dry_run)
+    except (BadInputError, RunNotFoundError):
+        if len(names) > 1:
+            print_message("stepset: deleted nothing")
+        raise
 
 
 def _can_ask() -> bool:

@@ -172,7 +172,8 @@ class RunStore:
         found = [(run, run.read()) for run in map(self._named, dict.fromkeys(names))]
         check_deletable([status for _, status in found])
         if not dry_run and (problems := _delete(found)):
-            raise InfrastructureError("\n".join(problems.values()))
+            deleted = [f"deleted {status.name}" for _, status in found if status.name not in problems]
+            raise InfrastructureError("\n".join([*deleted, *problems.values()]))
         return [status for _, status in found]
 
     def _named(self, name: str) -> RunDir:
