@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stepset.hang import Hang, HangGroup, HangKind, StackFrame
@@ -18,7 +20,23 @@ QUEUED = PENDING.with_(reason="Queued")
 RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
 
 
-def status_after(policy: FollowPolicy, *changes: tuple[RunStatus, float], silent: float = 0.0) -> RunStatus:
+class Owner:
+    """Holds the current policy, as a follower does."""
+
+    def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
+        self.policy = FollowPolicy(timeouts, sources)
+
+    def status_to_report(
+        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
+    ) -> RunStatus:
+        self.policy = self.policy.see(status, objects, now, clock, silent)
+        return self.policy.status_to_report(status, before, objects, now, clock)
+
+    def explained(self, status: RunStatus) -> RunStatus:
+        return self.policy.explained(status)
+
+
+def status_after(policy: Owner, *changes: tuple[RunStatus, float], silent: float = 0.0) -> RunStatus:
     """The status that is reported last, after statuses at some times."""
     last = PENDING
     for status, clock in changes:
@@ -27,22 +45,20 @@ def status_after(policy: FollowPolicy, *changes: tuple[RunStatus, float], silent
 
 
 def test_a_run_that_does_not_start_fails_after_the_startup_limit() -> None:
-    policy = FollowPolicy(Timeouts(None, 60))
+    policy = Owner(Timeouts(None, 60))
     assert status_after(policy, (PENDING, 0), (PENDING, 59)).phase is Phase.PENDING
     status = status_after(policy, (PENDING, 60))
-    assert (status.phase, status.reason, policy.gave_up) == (Phase.FAILED, "Infrastructure", True)
+    assert (status.phase, status.reason, bool(policy.policy.gives_up(60))) == (Phase.FAILED, "Infrastructure", True)
     assert status.failure is not None
     assert "still Pending (Starting); gave up after 60 s without all pods running" in status.failure.message
 
 
 def test_the_failure_contains_the_trouble() -> None:
     trouble = Failure(FailureKind.IMAGE_PULL, "no such image.", "Check it.", pod="run-node-0")
-    status = status_after(
-        FollowPolicy(Timeouts(None, 60)), (PENDING, 0), (PENDING.with_(trouble=trouble, attempt=2), 61)
-    )
+    status = status_after(Owner(Timeouts(None, 60)), (PENDING, 0), (PENDING.with_(trouble=trouble, attempt=2), 61))
     assert status.failure is None
     status = status_after(
-        FollowPolicy(Timeouts(None, 60)), (PENDING.with_(trouble=trouble), 0), (PENDING.with_(trouble=trouble), 61)
+        Owner(Timeouts(None, 60)), (PENDING.with_(trouble=trouble), 0), (PENDING.with_(trouble=trouble), 61)
     )
     assert status.failure is not None
     assert (status.failure.kind, status.failure.pod, status.trouble) == (FailureKind.IMAGE_PULL, "run-node-0", None)
@@ -51,34 +67,33 @@ def test_the_failure_contains_the_trouble() -> None:
 
 def test_time_in_a_queue_does_not_count_as_startup() -> None:
     assert (
-        status_after(FollowPolicy(Timeouts(None, 60)), (QUEUED, 0), (QUEUED, 500), (PENDING, 501), (PENDING, 560))
-        == PENDING
+        status_after(Owner(Timeouts(None, 60)), (QUEUED, 0), (QUEUED, 500), (PENDING, 501), (PENDING, 560)) == PENDING
     )
-    status = status_after(FollowPolicy(Timeouts(100, 60)), (QUEUED, 0), (QUEUED, 100))
+    status = status_after(Owner(Timeouts(100, 60)), (QUEUED, 0), (QUEUED, 100))
     assert status.failure is not None
     assert status.failure.kind is FailureKind.UNSCHEDULABLE
     assert status.failure.message.endswith("gave up after 100 s in the queue")
 
 
 def test_a_run_for_which_kueue_creates_no_workload_has_the_startup_limit() -> None:
-    policy, objects = FollowPolicy(Timeouts(None, 60)), RunObjects("run")
+    policy, objects = Owner(Timeouts(None, 60)), RunObjects("run")
     objects.unqueued = Unqueued(True, unread=("PriorityClass high",))
     for clock in (0, 59):
         assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, clock, 0.0).phase is Phase.PENDING
     failure = policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 60, 0.0).failure
     assert failure is not None and failure.message.endswith("gave up after 60 s without all pods running")
-    policy = FollowPolicy(Timeouts(30, None))
+    policy = Owner(Timeouts(30, None))
     assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 0, 0.0).phase is Phase.PENDING
     failure = policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, 30, 0.0).failure
     assert failure is not None and failure.message.endswith("gave up after 30 s in the queue")
-    policy, objects.unqueued = FollowPolicy(Timeouts(None, 60)), Unqueued(False)
+    policy, objects.unqueued = Owner(Timeouts(None, 60)), Unqueued(False)
     for clock in (0, 500):
         assert policy.status_to_report(QUEUED, QUEUED, objects, 1000.0, clock, 0.0).phase is Phase.PENDING
 
 
 def test_each_restart_has_its_own_limit_and_a_running_run_has_none() -> None:
     again = RunStatus("run", "job", "kubernetes", phase=Phase.RESTARTING, attempt=1)
-    policy = FollowPolicy(Timeouts(None, 60))
+    policy = Owner(Timeouts(None, 60))
     assert status_after(policy, (PENDING, 0), (RUNNING, 50), (RUNNING, 5000), (again, 5001), (again, 5060)) == again
     assert (
         status_after(policy, (again.with_(attempt=2), 5062), (again.with_(attempt=2), 5100)).phase is Phase.RESTARTING
@@ -88,24 +103,24 @@ def test_each_restart_has_its_own_limit_and_a_running_run_has_none() -> None:
 
 @pytest.mark.parametrize("timeouts", [Timeouts(), Timeouts(None, None)])
 def test_time_without_an_answer_from_the_server_does_not_count(timeouts: Timeouts) -> None:
-    policy = FollowPolicy(timeouts)
+    policy = Owner(timeouts)
     assert status_after(policy, (PENDING, 0)) == PENDING
     assert status_after(policy, (PENDING, 700), silent=11) == PENDING
     assert status_after(policy, (PENDING, 1200)) == PENDING
 
 
 def test_a_run_without_output_has_a_note_until_it_prints() -> None:
-    policy = FollowPolicy(Timeouts(quiet=60))
+    policy = Owner(Timeouts(quiet=60))
     assert status_after(policy, (PENDING, 0), (PENDING, 100), (RUNNING, 101), (RUNNING, 159)) == RUNNING
     (note,) = status_after(policy, (RUNNING, 160)).notes
     assert note.startswith("no rank has printed a line for 60 s")
     assert status_after(policy, (RUNNING, 500)).notes == (note,)
-    policy.record_output(501)
+    policy.policy = replace(policy.policy, last_output=501)
     assert status_after(policy, (RUNNING, 560)) == RUNNING
     assert status_after(policy, (RUNNING, 561)).notes == (note,)
     assert status_after(policy, (RUNNING, 562), silent=11) == RUNNING  # its output cannot have arrived
     assert status_after(policy, (RUNNING, 600)) == RUNNING
-    assert status_after(FollowPolicy(Timeouts()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
+    assert status_after(Owner(Timeouts()), (RUNNING, 0), (RUNNING, 10_000_000)) == RUNNING
 
 
 HANGS = RUNNING.with_(
@@ -122,7 +137,7 @@ LATE = RUNNING.with_(
 
 
 def test_a_failure_after_a_deadline_states_when_the_ranks_printed_their_last_lines() -> None:
-    policy = FollowPolicy(Timeouts())
+    policy = Owner(Timeouts())
     assert policy.explained(LATE) == LATE
     status_after(policy, (HANGS, 0))
     failure = policy.explained(LATE).failure
@@ -142,7 +157,7 @@ def test_a_failure_after_a_deadline_states_when_the_ranks_printed_their_last_lin
 def test_a_failure_names_the_hang_that_was_known_before() -> None:
     group = HangGroup((1,), "sleeping", True, frame=StackFrame("load", "/app/data.py", 17))
     hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((0,), "collective"), group))
-    policy = FollowPolicy(Timeouts())
+    policy = Owner(Timeouts())
     status_after(policy, (HANGS.with_(hang=hang), 0))
     found = policy.explained(LATE)
     assert found.hang == hang
@@ -155,7 +170,7 @@ def test_a_failure_names_the_hang_that_was_known_before() -> None:
 
 
 def test_ranks_of_a_silent_server_or_an_attempt_that_is_over_do_not_hang() -> None:
-    policy = FollowPolicy(Timeouts())
+    policy = Owner(Timeouts())
     for status, silent in ((HANGS, 11), (HANGS.with_(phase=Phase.RESTARTING), 0)):
         status_after(policy, (HANGS, 0))
         status_after(policy, (status, 1), silent=silent)
@@ -163,14 +178,14 @@ def test_ranks_of_a_silent_server_or_an_attempt_that_is_over_do_not_hang() -> No
 
 
 def test_ranks_whose_lines_are_not_read_do_not_seem_to_hang() -> None:
-    policy = FollowPolicy(Timeouts(), frozenset({"rank 0"}))
+    policy = Owner(Timeouts(), frozenset({"rank 0"}))
     status_after(policy, (HANGS, 0))
     failure = policy.explained(LATE).failure
     assert failure is not None and "rank 1" not in failure.message
 
 
 def test_lines_that_ranks_print_when_they_are_stopped_do_not_end_a_hang() -> None:
-    policy, prints = FollowPolicy(Timeouts()), HANGS.with_(ranks=())
+    policy, prints = Owner(Timeouts()), HANGS.with_(ranks=())
     status_after(policy, (HANGS, 0))
     policy.status_to_report(prints, HANGS, _stopping_run(), 1001.0, 1.0, 0.0)
     assert policy.explained(LATE) != LATE
@@ -180,7 +195,7 @@ def test_lines_that_ranks_print_when_they_are_stopped_do_not_end_a_hang() -> Non
 
 def test_ranks_that_need_a_minute_to_stop_do_not_end_a_hang() -> None:
     hang = Hang(HangKind.MISSING, 690.0, 310.0, 12.0, groups=(HangGroup((1,), "sleeping", True),))
-    policy, moment = FollowPolicy(Timeouts()), HANGS.with_(hang=hang)
+    policy, moment = Owner(Timeouts()), HANGS.with_(hang=hang)
     status_after(policy, (moment, 0), (HANGS, 1))
     policy.status_to_report(HANGS, HANGS, _stopping_run(), 1061.0, 61.0, 0.0)
     assert policy.explained(LATE).hang == hang
@@ -196,7 +211,7 @@ def _stopping(objects: RunObjects) -> bool:
 
 
 def test_the_note_about_a_run_without_output_names_the_ranks_whose_last_lines_are_older() -> None:
-    policy = FollowPolicy(Timeouts(quiet=60))
+    policy = Owner(Timeouts(quiet=60))
     (note,) = status_after(policy, (HANGS, 0), (HANGS, 60)).notes
     assert note.startswith(
         "no rank has printed a line for 60 s; rank 1 printed its last line earlier than the others; if the run hangs"
@@ -208,11 +223,11 @@ class TestPermanentTrouble:
 
     def status_of_recorded(self, name: str, timeouts: Timeouts, *clocks: float) -> RunStatus:
         """The last status of a recorded run that does not change, computed at some times."""
-        policy, objects = FollowPolicy(timeouts), seen(stream(name))
+        policy, objects = Owner(timeouts), seen(stream(name))
         status = status_of(objects, Reports(), 0.0)
         for clock in clocks:
             last = policy.status_to_report(status, status, objects, 0.0, clock, 0.0)
-        assert policy.gave_up is last.phase.final
+        assert bool(policy.policy.gives_up(clock)) is last.phase.final
         return last
 
     @pytest.mark.parametrize(
@@ -261,7 +276,7 @@ class TestPermanentTrouble:
         assert status.waiting is not None and status.waiting.inadmissible
 
     def test_counts_from_its_first_observation(self) -> None:
-        policy, objects = FollowPolicy(Timeouts()), seen(stream("key_missing"))
+        policy, objects = Owner(Timeouts()), seen(stream("key_missing"))
         status = status_of(objects, Reports(), 0.0)
         last = PENDING
         for known, clock in ((RunObjects("run"), 0.0), (objects, 500.0), (objects, 599.0)):
@@ -269,7 +284,7 @@ class TestPermanentTrouble:
         assert last.phase is Phase.PENDING
 
     def test_of_another_kind_has_its_own_limit(self) -> None:
-        policy, fixable, final = FollowPolicy(Timeouts()), seen(stream("key_missing")), seen(stream("image_misspelt"))
+        policy, fixable, final = Owner(Timeouts()), seen(stream("key_missing")), seen(stream("image_misspelt"))
         for objects, clock in ((fixable, 0.0), (fixable, 100.0), (final, 101.0), (final, 105.9)):
             status = status_of(objects, Reports(), 0.0)
             assert policy.status_to_report(status, status, objects, 0.0, clock, 0.0).phase is Phase.PENDING, clock

@@ -30,7 +30,7 @@ from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import Phase, Progress, RunStatus
 from stepset.targets.metadata import RANKS
 from stepset.unstructured import part, text
-from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts
+from stepset.watch.cluster.follow_policy import READ_ONLY, FollowPolicy, OutageNote, Timeouts, to_release
 from stepset.watch.cluster.status import POD_ENDS_TIMEOUT, all_ended, status_of, success_confirmed
 from stepset.watch.cluster.workload import read_ranks, verdict_of
 from stepset.watch.retries import Retries
@@ -86,6 +86,7 @@ class RunFollower:
 
     Attributes:
         status: the last computed state of the run.
+        gave_up: whether the follower has stopped waiting for a run that is not finished.
     """
 
     def __init__(
@@ -112,17 +113,14 @@ class RunFollower:
         )
         self._policy, self._retries = FollowPolicy(options.timeouts, options.sources), Retries()
         self._outage = OutageNote(namespaced.client.server)
+        self.gave_up = False
+        self._released: set[str] = set()  # the uids of the released pods
         self._release_problems: tuple[str, ...] = ()
         self._run: FollowedRun | None = None
         self._stops: list[Stop] = []  # the requests to stop the run
         self._stops_sent = 0
         self._unreachable_at = float("-inf")
         self._left = False
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether the follower has stopped waiting for a run that is not finished."""
-        return self._policy.gave_up
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -239,7 +237,7 @@ class RunFollower:
 
     async def _consume(self, output: PodOutput) -> None:
         if output.position is not None and not output.beside:
-            self._policy.record_output(_now())
+            self._policy = replace(self._policy, last_output=_now())
         # If there is no position, another process has already consumed these lines and their progress reports.
         known = output.position is None
         self._reports.see(output.pod, replace(output.batch, progress=[]) if known else output.batch)
@@ -254,15 +252,17 @@ class RunFollower:
 
     async def _update(self, run: FollowedRun) -> None:
         """Computes the run's state, notifies the observer if the state has changed, and acts on the state."""
-        silent = run.silent_for()
-        self._outage = self._outage.see(silent, _now())
-        outage = self._outage.at(_now())
+        silent, now, clock = run.silent_for(), time.time(), _now()
+        self._outage = self._outage.see(silent, clock)
+        outage = self._outage.at(clock)
         if not run.complete:
             await self._set_status(self.status.with_(notes=(*self._options.notes, *outage)))
             return
         try:
             current = self._current_status(run)
-            status = self._policy.status_to_report(current, self.status, run.objects, time.time(), _now(), silent)
+            self._policy = self._policy.see(current, run.objects, now, clock, silent)
+            status = self._policy.status_to_report(current, self.status, run.objects, now, clock)
+            self.gave_up = bool(self._policy.gives_up(clock))
         except Exception as error:  # noqa: BLE001  # after an internal error, the run must continue
             await self._retry(error)
             return
@@ -322,14 +322,14 @@ class RunFollower:
 
     async def _release(self, run: FollowedRun, silent: float) -> None:
         """Releases the pods of lost nodes if the job requests the release. Each pod is released only once."""
-        for pod in self._policy.to_release(run.objects, time.time(), silent):
+        for pod in to_release(run.objects, self._released, time.time(), silent):
             try:
                 await release_pod(self._namespaced, pod.name, pod.uid)
             except StepsetError as error:
                 if self._may_be_temporary(error):
                     return
                 self._release_problems = (*self._release_problems, f"the pods of lost nodes are not released: {error}")
-            self._policy.released(pod)
+            self._released.add(pod.uid)
 
     async def _finish(self, run: FollowedRun) -> None:
         """Reads the last log lines of a finished run, notifies the observer, and writes the verdict."""

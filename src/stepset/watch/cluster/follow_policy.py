@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.phase import have_time
-from stepset.watch.cluster.trouble import NO_FIX, LostPod, lost_pods, trouble_of
+from stepset.watch.cluster.trouble import NO_FIX, NODE_LOST, QUEUED, LostPod, lost_pods, trouble_of
 from stepset.watch.deadline import deadline_advice
 from stepset.watch.hangs.stalled import KnownHang, with_known_hang
 from stepset.watch.present import problems
@@ -70,8 +73,20 @@ READ_ONLY = Timeouts(None, None, fail_early=False)
 """No time limits."""
 
 
+@dataclass(frozen=True)
+class _Timed:
+    """A value, and the time since which it has not changed."""
+
+    value: Any = None
+    since: float = 0.0
+
+    def see(self, value: Any, now: float) -> _Timed:
+        return self if value == self.value else _Timed(value, now)
+
+
+@dataclass(frozen=True)
 class FollowPolicy:
-    """Decides what the follower of one run does.
+    """Decides what the follower of one run does. The follower replaces the policy by `see` after each observation.
 
     Many methods have these parameters:
 
@@ -82,52 +97,73 @@ class FollowPolicy:
     Args:
         timeouts: the time limits of the run.
         sources: the sources whose lines the follower reads. None means all sources.
-
-    Attributes:
-        gave_up: whether the follower must stop waiting for the run.
+        last_output: the time at which the run has printed something, or since which it can have printed nothing.
+        known_hang: the last hang of the run.
+        running: the last status of the running run, with the rows of the ranks whose lines the follower reads.
+        seen_at: the time of `running`. No pod was being stopped at this time.
+        waits: what the run waits for, or "".
+        problem: the problem that cannot resolve itself: what the run waits for, the kind and the time limit. Or None.
+        absence: `RunObjects.absence`.
     """
 
-    def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
-        self.gave_up = False
-        self._timeouts, self._sources = timeouts, sources
-        self._running: RunStatus | None = None  # the last status of the running run, with the ranks that are read
-        self._known_hang, self._seen_at = KnownHang(), 0.0
-        self._waited_for, self._since = "", 0.0
-        self._permanent_for: tuple[str, FailureKind, float] | None = None
-        self._permanent_since = 0.0
-        self._last_output: float | None = None
-        self._deleted_since: float | None = None
-        self._released: set[str] = set()
+    timeouts: Timeouts
+    sources: frozenset[str] | None = None
+    last_output: float = math.inf
+    known_hang: KnownHang = field(default_factory=KnownHang)
+    running: RunStatus | None = None
+    seen_at: float = 0.0
+    waits: _Timed = _Timed("")
+    problem: _Timed = _Timed()
+    absence: _Timed = _Timed("")
 
-    def record_output(self, clock: float) -> None:
-        """Records that the run has printed something."""
-        self._last_output = clock
+    def see(self, status: RunStatus, objects: RunObjects, now: float, clock: float, silent: float) -> FollowPolicy:
+        """Returns the policy after an observation. While the server is silent, the time limits do not run."""
+        final, answers = status.phase.final, silent <= UNREACHABLE_AFTER
+        runs, stopped = answers and status.phase is Phase.RUNNING, final or _is_stopped(objects)
+        running, seen_at = (self.running, self.seen_at) if stopped else (self._read(status) if runs else None, now)
+        hidden = final or (stopped and status.hang is None)  # a hang may be found while the ranks are being stopped
+        waits = self._wait_of(status, objects) if answers and not final else ""
+        return replace(
+            self,
+            running=running,
+            seen_at=seen_at,
+            known_hang=self.known_hang if hidden else self.known_hang.see(status.hang, now),
+            waits=self.waits.see(waits, clock),
+            problem=self.problem.see(self._problem_of(waits, objects, now) if waits else None, clock),
+            absence=self.absence.see(objects.absence, now),
+            last_output=min(self.last_output, clock) if runs else clock,
+        )
 
     def status_to_report(
-        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
+        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float
     ) -> RunStatus:
         """Returns the status to report. `before` is the status that was reported last.
 
-        If the policy has given up, the returned status is Failed. While the pods of a deleted run are stopping, the
-        returned status is `before` with the current notes and progress.
+        If the policy gives up, the returned status is Failed, and its failure describes the current trouble. While the
+        pods of a deleted run are stopping, the returned status is `before` with the current notes and progress.
         """
-        if not (status.phase.final or _is_stopped(objects)):
-            self._seen_at = now
-            known = status.phase is Phase.RUNNING and silent <= UNREACHABLE_AFTER
-            self._running = self._read(status) if known else None
-            self._known_hang = self._known_hang.see(status.hang, now)
-        elif status.hang is not None and not status.phase.final:  # found while the ranks are being stopped
-            self._known_hang = self._known_hang.see(status.hang, now)
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
-        if silent > UNREACHABLE_AFTER:
-            # The state is outdated, so the time limits start again.
-            self._since = self._permanent_since = self._last_output = clock
+        if spent := self.gives_up(clock):
+            ended = {"finished": now, "trouble": None, "waiting": None}
+            return status.with_(phase=Phase.FAILED, reason="", failure=_failure(status, spent), **ended)
+        quiet = self.timeouts.quiet
+        if quiet is None or clock - self.last_output < quiet:
             return status
-        if status.phase.final:
-            return status
-        return self._quiet(self._given_up(status, objects, now, clock), clock)
+        return status.with_(notes=(*status.notes, quiet_sentence(quiet, self._read(status))))
+
+    def gives_up(self, clock: float) -> str:
+        """Returns why the follower must stop waiting for the run. Returns "" if the run may still start."""
+        queued = self.waits.value == QUEUED
+        allowed = self.timeouts.admission if queued else self.timeouts.startup
+        if self.waits.value and allowed is not None and clock - self.waits.since >= allowed:
+            return problems.gave_up_after(allowed, queued=queued)
+        limit = math.inf if self.problem.value is None else self.problem.value[-1]
+        fixable = limit > NO_FIX
+        if clock - self.problem.since < limit or (fixable and self.timeouts.startup is None):
+            return ""
+        return problems.not_fixed_for(limit) if fixable else problems.CANNOT_HELP
 
     def explained(self, status: RunStatus) -> RunStatus:
         """Returns the status with a more detailed failure if a hang was known, or if the run exceeded its deadline.
@@ -135,13 +171,13 @@ class FollowPolicy:
         The message of the failure then also states the hang, or what was known about the ranks before the deadline
         (`silence`).
         """
-        failure, hang = status.failure, status.hang or self._known_hang.at(self._seen_at)
+        failure, hang = status.failure, status.hang or self.known_hang.at(self.seen_at)
         if failure is not None and hang is not None:
             return status.with_(failure=with_known_hang(failure, hang), hang=hang)
-        before = self._running
+        before = self.running
         if failure is None or failure.kind is not FailureKind.DEADLINE_EXCEEDED or before is None:
             return status
-        if not (idle := silence(before, self._seen_at)):
+        if not (idle := silence(before, self.seen_at)):
             return status
         message, advice = f"{failure.message.rstrip('.')}; {idle}.", deadline_advice(unfinished(before), torch=None)
         return status.with_(failure=replace(failure, message=message, advice=advice))
@@ -151,21 +187,8 @@ class FollowPolicy:
 
         The other rows are omitted, because the follower does not know when the other ranks printed their last lines.
         """
-        sources = self._sources
+        sources = self.sources
         return status.with_(ranks=tuple(row for row in status.ranks if sources is None or row.source in sources))
-
-    def to_release(self, objects: RunObjects, now: float, silent: float) -> list[LostPod]:
-        """Returns the pods of lost nodes that the follower must force-delete.
-
-        Pods for which `released` was called are omitted.
-        """
-        if silent > UNREACHABLE_AFTER:
-            return []
-        return [pod for pod in lost_pods(objects, now) if pod.release and pod.uid not in self._released]
-
-    def released(self, pod: LostPod) -> None:
-        """Records that a pod was force-deleted."""
-        self._released.add(pod.uid)
 
     def _terminating(self, objects: RunObjects, now: float) -> bool:
         """Returns whether pods of a deleted run are within their grace period and may still print."""
@@ -174,58 +197,33 @@ class FollowPolicy:
             return False
         if not absence:
             return workload.deletion_requested is not None
-        self._deleted_since = self._deleted_since or now
-        return have_time(objects.pods, self._deleted_since, now)
+        return have_time(objects.pods, self.absence.since, now)
 
-    def _quiet(self, status: RunStatus, clock: float) -> RunStatus:
-        """Adds a note to the status of a running run that has printed nothing for too long."""
-        if status.phase is not Phase.RUNNING or self._last_output is None:
-            self._last_output = clock
-        if self._timeouts.quiet is None or clock - self._last_output < self._timeouts.quiet:
-            return status
-        note = quiet_sentence(self._timeouts.quiet, self._read(status))
-        return status.with_(notes=(*status.notes, note))
+    def _wait_of(self, status: RunStatus, objects: RunObjects) -> str:
+        """Returns what a run waits for whose pods do not all run. Returns "" for other runs."""
+        if status.reason == QUEUED and (self.timeouts.startup is None or not _without_queue(objects)):
+            return QUEUED
+        stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == NODE_LOST
+        return f"start {status.attempt}" if stuck else ""
 
-    def _given_up(self, status: RunStatus, objects: RunObjects, now: float, clock: float) -> RunStatus:
-        """Returns the status. If the follower gives up, returns a status with the phase Failed.
-
-        The failure in this status describes the current trouble.
-        """
-        queued = status.reason == "Queued" and (self._timeouts.startup is None or not _without_queue(objects))
-        stuck = status.phase in (Phase.PENDING, Phase.RESTARTING) or status.reason == "NodeLost"
-        allowed = self._timeouts.admission if queued else self._timeouts.startup
-        what = "Queued" if queued else f"start {status.attempt}" if stuck else ""
-        if what != self._waited_for:
-            self._waited_for, self._since = what, clock
-        if not stuck:
-            return status
-        if allowed is not None and clock - self._since >= allowed:
-            spent = problems.gave_up_after(allowed, queued=queued)
-        elif not (spent := self._permanent_problem(what, objects, now, clock)):
-            return status
-        self.gave_up = True
-        failure = _failure(status, spent)
-        return status.with_(phase=Phase.FAILED, reason="", failure=failure, finished=now, trouble=None, waiting=None)
-
-    def _permanent_problem(self, what: str, objects: RunObjects, now: float, clock: float) -> str:
-        """Returns why the run cannot start even if the caller waits longer. Returns "" if the run may still start."""
+    def _problem_of(self, waits: str, objects: RunObjects, now: float) -> tuple[str, FailureKind, float] | None:
+        """Returns the problem because of which the run cannot start even if the caller waits longer, or None."""
         workload = objects.workload
-        if not self._timeouts.fail_early or workload is None:
-            return ""
+        if not self.timeouts.fail_early or workload is None:
+            return None
         trouble = trouble_of(objects, workload, objects.pods, now)
         if trouble is None or trouble.wait_limit is None:
-            self._permanent_for = None
-            return ""
-        limit = trouble.wait_limit
-        problem = (what, trouble.failure.kind, limit)
-        if problem != self._permanent_for:
-            self._permanent_for, self._permanent_since = problem, clock
-        fixable = limit > NO_FIX
-        if clock - self._permanent_since < limit or (fixable and self._timeouts.startup is None):
-            return ""
-        if not fixable:
-            return problems.CANNOT_HELP
-        return problems.not_fixed_for(limit)
+            return None
+        return waits, trouble.failure.kind, trouble.wait_limit
+
+
+def to_release(objects: RunObjects, released: Set[str], now: float, silent: float) -> list[LostPod]:
+    """Returns the pods of lost nodes that the follower must force-delete. `released` are the uids of released pods.
+
+    The parameters `now` and `silent` have the meaning as in `FollowPolicy`.
+    """
+    lost = lost_pods(objects, now) if silent <= UNREACHABLE_AFTER else []
+    return [pod for pod in lost if pod.release and pod.uid not in released]
 
 
 def _without_queue(objects: RunObjects) -> bool:
