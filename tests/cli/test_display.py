@@ -11,7 +11,7 @@ import time
 import pytest
 
 from stepset.cli.output import run_display as module
-from stepset.cli.output.live_rows import LiveRows
+from stepset.cli.output.live_rows import live_rows
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.run_display import RunDisplay
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus
@@ -98,10 +98,8 @@ def test_rows_of_progress_bars_take_at_most_half_of_the_terminal(monkeypatch: py
 
 def test_wide_characters_and_tabs_of_a_progress_bar_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    rows = LiveRows(colour=False)
-    rows.update(OpenLine("rank 0", "\u9032" * 30))
-    rows.update(OpenLine("rank 1", "\t" * 30))
-    wide, tabs, _ = rows.text("digits-1").split("\n")
+    lines = {"rank 0": OpenLine("rank 0", "\u9032" * 30), "rank 1": OpenLine("rank 1", "\t" * 30)}
+    wide, tabs, _ = live_rows(lines, "digits-1", colour=False).split("\n")
     assert wide == "[rank 0] " + "\u9032" * 10
     assert tabs == "[rank 1] " + " " * 20
 

@@ -1,4 +1,4 @@
-"""Draws rows at the bottom of a terminal, and updates these rows in place.
+"""Formats and removes the rows at the bottom of a terminal that are updated in place.
 
 The rows show the incomplete lines of the ranks, and the status of the run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import unicodedata
+from collections.abc import Mapping
 from itertools import accumulate
 
 from stepset.cli.output.terminal import painted, source_colour
@@ -15,46 +16,26 @@ from stepset.watch.lines import OpenLine
 from stepset.watch.present.sources import prefix, shown_text
 
 
-class LiveRows:
-    """Stores the newest incomplete line of each source."""
+def live_rows(lines: Mapping[str, OpenLine], status_line: str, *, colour: bool) -> str:
+    """Returns a row for each incomplete line, separated by newlines. A `status_line` that is not empty is the last row.
 
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-        self._open: dict[str, OpenLine] = {}
+    Each row is shortened to the width of the terminal. The rows of incomplete lines fill at most half of the terminal.
 
-    def update(self, line: OpenLine) -> None:
-        """Replaces the incomplete line of a source. If the new line is empty, removes the row of the source."""
-        if line.text:
-            self._open[line.source] = line
-        else:
-            self.complete(line.source)
+    Args:
+        lines: the newest incomplete line of each source. An empty line has no row.
+    """
+    width, height = shutil.get_terminal_size()
+    shown = sorted((line for line in lines.values() if line.text), key=_order)[: max(1, height // 2)]
+    rows = [_row(line, width - 1, colour) for line in shown]
+    if status_line:
+        rows.append(painted(_cut(printable(status_line), width - 1), "7", colour))
+    return "\n".join(rows)
 
-    def complete(self, source: str) -> None:
-        """Removes the row of a source after the line of the source was completed."""
-        self._open.pop(source, None)
 
-    def clear(self) -> None:
-        """Removes all rows. This method is called when a new attempt begins."""
-        self._open.clear()
-
-    def text(self, status_line: str) -> str:
-        """Returns the rows, separated by newlines. A `status_line` that is not empty is the last row.
-
-        Each row is shortened to the width of the terminal. The rows of incomplete lines fill at most half of the
-        terminal.
-        """
-        width, height = shutil.get_terminal_size()
-        known = self._open.copy()  # other threads may update the rows at the same time
-        shown = sorted(known.values(), key=_order)[: max(1, height // 2)]
-        rows = [self._row(line, width - 1) for line in shown]
-        if status_line:
-            rows.append(painted(_cut(printable(status_line), width - 1), "7", self._colour))
-        return "\n".join(rows)
-
-    def _row(self, line: OpenLine, width: int) -> str:
-        head = prefix(line.source)
-        text = _cut(printable(shown_text(line).strip("\r").replace("\t", " ")), width - len(head) - 1)
-        return f"{painted(head, source_colour(line.source), self._colour)} {text}"
+def _row(line: OpenLine, width: int, colour: bool) -> str:
+    head = prefix(line.source)
+    text = _cut(printable(shown_text(line).strip("\r").replace("\t", " ")), width - len(head) - 1)
+    return f"{painted(head, source_colour(line.source), colour)} {text}"
 
 
 def clear(drawn: str) -> str:

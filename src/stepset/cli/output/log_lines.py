@@ -12,7 +12,7 @@ import typer
 
 from stepset.backends.base import Backend, LogSelection
 from stepset.cli.output.documents import time_text
-from stepset.cli.output.live_rows import LiveRows, clear
+from stepset.cli.output.live_rows import clear, live_rows
 from stepset.cli.output.terminal import binary, close_stdout, is_terminal, source_prefix, wants_colour
 from stepset.printable import printable_line
 from stepset.run_status import LogLine
@@ -98,17 +98,17 @@ def _print_lines(lines: Iterator[LogLine], out: BinaryIO, raw: bool, flush: bool
 def _print_live(blocks: Iterator[Sequence[LiveLine]], out: BinaryIO) -> None:
     """Prints complete lines to a terminal. Below the complete lines, shows a row for each incomplete line."""
     colour = wants_colour(sys.stdout)
-    rows, drawn = LiveRows(colour), ""
+    rows, drawn = dict[str, OpenLine](), ""
     try:
         for block in blocks:
             text = ""
             for line in block:
                 if isinstance(line, OpenLine):
-                    rows.update(line)
+                    rows[line.source] = line
                 else:
                     text += f"{source_prefix(line.source, colour)}{printable_line(shown_text(line))}\n"
             if block:
-                below = rows.text("")
+                below = live_rows(rows, "", colour=colour)
                 out.write(f"{clear(drawn)}{text}{below}".encode(errors="replace"))
                 out.flush()
                 drawn = below

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from stepset.cli.output.live_rows import LiveRows, clear
+from stepset.cli.output.live_rows import clear, live_rows
 from stepset.cli.output.outcome import took
 from stepset.cli.output.terminal import source_prefix
 from stepset.errors import InfrastructureError
@@ -94,7 +94,7 @@ class RunDisplay:
         self._status: RunStatus | None = None
         self._presenter = Presenter(verbose=verbose, logs=partial(logs_command, flags=flags))
         self._presenting = threading.Lock()
-        self._rows = LiveRows(colour)
+        self._open_lines: dict[str, OpenLine] = {}  # the newest incomplete line of each source
         self._drawn, self._drawn_at = "", float("-inf")
         self._patient = True
         self._closing = False
@@ -124,7 +124,7 @@ class RunDisplay:
         self._write()
 
     def on_line(self, line: LogLine) -> None:
-        self._rows.complete(line.source)
+        self._open_lines.pop(line.source, None)
         if self._presenter.shows(line):
             self._queue(line)
 
@@ -135,7 +135,7 @@ class RunDisplay:
         the incomplete line are printed as separate lines, at a limited rate.
         """
         if self._live and self._lines_terminal:
-            self._rows.update(line)
+            self._open_lines[line.source] = line
             self._work.set()
         elif self._presenter.shows_open(line, time.monotonic()):
             self._queue(line)
@@ -164,7 +164,7 @@ class RunDisplay:
     def on_status(self, status: RunStatus) -> None:
         with self._presenting:
             if self._status is not None and status.attempt != self._status.attempt:
-                self._rows.clear()
+                self._open_lines.clear()
             self._status = status
             self._present()
         self._work.set()
@@ -220,20 +220,21 @@ class RunDisplay:
         self._room.set()
 
     def _put(self, lines: bytes, notices: str) -> None:
-        status_line = self._rows.text(self._status_line()) if self._live else ""
-        if self._drawn and (lines or notices or status_line != self._drawn):
+        # Other threads may change the incomplete lines at the same time.
+        rows = live_rows(self._open_lines.copy(), self._status_line(), colour=self._colour) if self._live else ""
+        if self._drawn and (lines or notices or rows != self._drawn):
             self._messages.write(clear(self._drawn).encode())
             self._messages.flush()
             self._drawn = ""
         if lines:
             self._lines.write(lines)
             self._lines.flush()
-        if status_line and not self._drawn:
+        if rows and not self._drawn:
             if time.monotonic() - self._drawn_at < 1 / TICKS_PER_SECOND:
-                self._work.set()  # draw the status line in the next iteration
+                self._work.set()  # draw the rows in the next iteration
             else:
-                notices += status_line
-                self._drawn, self._drawn_at = status_line, time.monotonic()
+                notices += rows
+                self._drawn, self._drawn_at = rows, time.monotonic()
         if notices:
             self._messages.write(notices.encode(errors="replace"))
             self._messages.flush()
