@@ -101,13 +101,13 @@ class TestWatch:
 class TestFailures:
     def test_delay_grows_up_to_a_limit_and_is_reset_by_a_response(self) -> None:
         feed = ListWatch()
-        delays = [feed.failed() for _ in range(12)]
+        delays = [feed.retries.failed() for _ in range(12)]
         assert delays == sorted(delays) and delays[0] < 1 and delays[-1] == LONGEST_DELAY
         feed.listed(listing(7))
-        assert feed.failed() == delays[0]
-        assert feed.failed() > delays[0]
-        feed.recovered()
-        assert feed.failed() == delays[0]
+        assert feed.retries.failed() == delays[0]
+        assert feed.retries.failed() > delays[0]
+        feed.retries.succeeded()
+        assert feed.retries.failed() == delays[0]
 
     def test_answered_is_false_for_errors_and_incomplete_lines(self) -> None:
         feed = ListWatch()

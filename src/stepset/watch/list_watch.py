@@ -44,6 +44,11 @@ class ListWatch:
     Args:
         wanted: returns whether an object is kept.
         decode: decodes a line of a watch into a mapping with `type` and `object`, or raises ValueError.
+
+    Attributes:
+        answered: whether the response to the last request contained a page of a list, or an event other than an error.
+        retries: counts the failures. The caller records failed requests, and watches that contain only an error. If
+            many clients wait for the same server, the caller must add jitter to the delays.
     """
 
     def __init__(
@@ -56,13 +61,8 @@ class ListWatch:
         self._pages: dict[str, Object] = {}
         self._known: dict[str, Object] = {}
         self._rest = b""
-        self._retries = Retries()
-        self._answered = False
-
-    @property
-    def answered(self) -> bool:
-        """Whether the response to the last request contained a page of a list, or an event other than an error."""
-        return self._answered
+        self.retries = Retries()
+        self.answered = False
 
     @property
     def listed_once(self) -> bool:
@@ -81,7 +81,7 @@ class ListWatch:
     def next_request(self) -> ListWatchRequest:
         """Returns the next request, and discards the incomplete line of the previous response."""
         self._rest = b""
-        self._answered = False
+        self.answered = False
         if not self._version:
             more = {"continue": self._continue} if self._continue else {}
             return ListWatchRequest({"limit": str(self._limit), **more}, watch=False)
@@ -105,8 +105,8 @@ class ListWatch:
         if not self._continue and not listed:
             self.expired()
             raise ValueError("the list has no resourceVersion")
-        self._retries.succeeded()
-        self._answered = True
+        self.retries.succeeded()
+        self.answered = True
         if self._continue:
             return []
         self._version = listed
@@ -156,19 +156,6 @@ class ListWatch:
         self._version = self._continue = ""
         self._pages = {}
 
-    def failed(self) -> float:
-        """Records that a request failed, or that a watch contained only an error.
-
-        Returns the number of seconds to wait.
-
-        If many clients wait for the same server, the caller must add jitter.
-        """
-        return self._retries.failed()
-
-    def recovered(self) -> None:
-        """Records that the server answers again. Resets the delay to its minimum."""
-        self._retries.succeeded()
-
     def _line(self, line: bytes) -> Change | None:
         try:
             event = self._decode(line)
@@ -183,8 +170,8 @@ class ListWatch:
             if each.get("code") == _EXPIRED:
                 self.expired()
             return None
-        self._retries.succeeded()
-        self._answered = True
+        self.retries.succeeded()
+        self.answered = True
         self._version = version_of(each) or self._version
         if verb not in ("ADDED", "MODIFIED", "DELETED") or not _uid(each) or not self._wanted(each):
             return None

@@ -320,7 +320,7 @@ async def listed(namespaced: NamespacedClient, collection: Collection) -> list[C
         failures += 1
         if failures >= _ATTEMPTS:
             raise InfrastructureError(f"{collection.path} cannot be listed: {failure}; try again") from failure
-        await asyncio.sleep(list_watch.failed())
+        await asyncio.sleep(list_watch.retries.failed())
 
 
 def _without(namespaced: NamespacedClient, collection: Collection, refused: RefusedError) -> list[Change]:

@@ -145,9 +145,9 @@ class Reflector:
                     self.silent_since = self.silent_since or (now if self._opened else began)
                 if not succeeded:
                     # The pause is random. Otherwise all processes would reconnect to a new server at the same time.
-                    await asyncio.sleep(min(longest, self._list_watch.failed()) * random.uniform(0.7, 1.3))
+                    await asyncio.sleep(min(longest, self._list_watch.retries.failed()) * random.uniform(0.7, 1.3))
             if self._request.cancelled_caught:
-                self._list_watch.recovered()
+                self._list_watch.retries.succeeded()
 
     def _expired(self, error: StepsetError) -> bool:
         """Returns whether the resource version of the watch request is too old for the server (410).
