@@ -109,10 +109,10 @@ class RunLogs:
         If no output arrives for `timeout` seconds, this method stops waiting. The time in which `consume` runs is not
         counted.
         """
-        self._finishing, self._idle_since = True, _now()
+        self._finishing, self._idle_since = True, asyncio.get_running_loop().time()
         for reader in self._readers.values():
             reader.finish()
-        while self._tasks and (self.turn.locked() or _now() - self._idle_since < timeout):
+        while self._tasks and (self.turn.locked() or asyncio.get_running_loop().time() - self._idle_since < timeout):
             await asyncio.wait(self._tasks.values(), timeout=min(_FINISH_CHECK_INTERVAL, timeout))
             for reader in self._readers.values():
                 reader.request_again_if_silent()
@@ -181,7 +181,7 @@ class RunLogs:
                     raise
                 if position is not None:
                     self._positions[pod.uid] = dict(position)
-                self._idle_since = _now()
+                self._idle_since = asyncio.get_running_loop().time()
             if self._left_out and any(event["event"] == "stalled" for event in batch.events):
                 self.read_all()
 
@@ -237,7 +237,3 @@ class RunLogs:
             self._problems.append(str(reader.problem))
         if not task.cancelled() and (error := task.exception()) is not None:
             self._problems.append(f"pod {pod.name}: its log cannot be read: {error!r}")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -63,7 +63,7 @@ class QueuePositions:
         """
         changed = list[RunObjects]()
         for queue, those in _by_queue(runs).items():
-            now = _now()
+            now = asyncio.get_running_loop().time()
             if self.available and now - self._requested_at.get(queue, float("-inf")) >= self._interval:
                 self._requested_at[queue] = now
                 positions = await self._request(queue)
@@ -101,7 +101,7 @@ class QueuePositions:
         return None
 
     def _refused(self) -> None:
-        self.available = self._grace.covers(_now())
+        self.available = self._grace.covers(asyncio.get_running_loop().time())
 
 
 def _by_queue(runs: Iterable[RunObjects]) -> dict[str, list[RunObjects]]:
@@ -118,7 +118,3 @@ def _set_position(run: RunObjects, positions: Mapping[str, int]) -> bool:
     ticket, before = run.queued, run.position
     run.position = None if ticket is None else ticket.position_in(positions)
     return run.position != before
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
