@@ -176,11 +176,10 @@ class Listeners:
             listener.on_line(line)
 
     def on_open_line(self, line: OpenLine) -> None:
-        from stepset.backends.base import OpenLineListener
+        from stepset.backends.base import pass_line
 
         for listener in self._listeners:
-            if isinstance(listener, OpenLineListener):
-                listener.on_open_line(line)
+            pass_line(listener, line)
 
     def on_status(self, status: RunStatus) -> None:
         status = masked_result(status)

@@ -152,6 +152,14 @@ class OpenLineListener(RunListener, Protocol):
         """Receives the current text of an incomplete line. Called at most once a second for each source."""
 
 
+def pass_line(listener: RunListener, line: LogLine | OpenLine) -> None:
+    """Passes a line to a listener. Passes the state of an incomplete line only to an `OpenLineListener`."""
+    if isinstance(line, LogLine):
+        listener.on_line(line)
+    elif isinstance(listener, OpenLineListener):
+        listener.on_open_line(line)
+
+
 class RunHandle(Protocol):
     """A run that this process started."""
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVarTuple
 
 import anyio
 
-from stepset.backends.base import OpenLineListener, RunListener
+from stepset.backends.base import RunListener, pass_line
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.lines import OpenLine
@@ -98,7 +98,4 @@ class OutputStream:
 
 def _deliver(listener: RunListener, lines: list[LogLine | OpenLine]) -> None:
     for line in lines:
-        if isinstance(line, LogLine):
-            listener.on_line(line)
-        elif isinstance(listener, OpenLineListener):
-            listener.on_open_line(line)
+        pass_line(listener, line)

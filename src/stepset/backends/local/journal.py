@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from stepset.backends.base import OpenLineListener, RunListener
+from stepset.backends.base import RunListener, pass_line
 from stepset.backends.local.layout import PodSpec
 from stepset.backends.local.logs.files import Recorder
 from stepset.backends.local.logs.open_lines import OpenLinesFile
@@ -89,14 +89,9 @@ class Journal:
         self.tracker.output(spec, batch, batch.at, stopped_at)
 
     def _deliver(self, lines: Iterable[LogLine | OpenLine]) -> None:
-        """Passes lines to the listener. Passes states of incomplete lines only if the listener accepts them."""
-        if (listener := self._listener) is None:
-            return
+        """Passes lines to the listener."""
         for line in lines:
-            if isinstance(line, LogLine):
-                self._notify(listener.on_line, line)
-            elif isinstance(listener, OpenLineListener):
-                self._notify(listener.on_open_line, line)
+            self._notify(pass_line, line)
 
     def _note_process(self, name: str, pid: object) -> None:
         """Records the process of a pod's agent or of a rank. A pid that is not visible to this process is dropped."""
@@ -107,11 +102,11 @@ class Journal:
             self._processes[name] = process
         self._processes_unwritten = True
 
-    def _notify(self, method: Callable[[T], None], argument: T) -> None:
-        """Calls a method of the listener. Does nothing if a method has raised an error before."""
-        if self.listener_error is None:
+    def _notify(self, call: Callable[[RunListener, T], None], argument: T) -> None:
+        """Calls the listener. Does nothing if there is no listener, or if a call has raised an error before."""
+        if self._listener is not None and self.listener_error is None:
             try:
-                method(argument)
+                call(self._listener, argument)
             except BaseException as error:  # noqa: BLE001  # `LocalHandle.wait` raises the listener's error
                 self.listener_error = error
 
@@ -171,7 +166,7 @@ class Journal:
         self.tracker.changed = False
         if self._listener is not None:
             status = self.status()
-            self._notify(self._listener.on_status, status)
+            self._notify(lambda listener, status: listener.on_status(status), status)
             # A presenter omits progress that follows other progress immediately, and needs the last status once more.
             new = status.progress != self._progress
             self._progress, self._repeat_at = status.progress, time.monotonic() + PROGRESS_EVERY if new else math.inf
