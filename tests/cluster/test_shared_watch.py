@@ -10,7 +10,8 @@ import pytest
 
 from stepset.backends.kubernetes.api.client import client_of
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset.backends.kubernetes.watch.informer import Informer
+from stepset.backends.kubernetes.watch.selectors import of_namespace
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.watch.cluster.status import status_of
 from stepset.watch.state.reports import Reports
@@ -60,7 +61,7 @@ def test_many_runs_are_followed_with_one_set_of_watches(runs: Runs) -> None:
 
     async def follow() -> None:
         namespaced = NamespacedClient(client_of(str(runs.kubeconfig)), runs.namespace)
-        async with namespace_informer(namespaced) as informer:
+        async with Informer(namespaced, of_namespace) as informer:
             await check(Watch(informer))
 
     async def check(watch: Watch) -> None:

@@ -19,8 +19,9 @@ from stepset.backends.kubernetes.api.portal import EventLoop
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict
-from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
+from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
+from stepset.backends.kubernetes.watch.selectors import of_namespace
 from stepset.errors import InfrastructureError
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RUN
@@ -112,7 +113,7 @@ def test_a_refused_collection_is_followed_once_it_is_allowed() -> None:
         return nothing(method, path, query) if allowed.is_set() else (403, refusal)
 
     async def absences() -> tuple[str, bool, str]:
-        async with ApiServer(answer) as server, namespace_informer(namespaced(server)) as informer:
+        async with ApiServer(answer) as server, Informer(namespaced(server), of_namespace) as informer:
             async with informer.follow(WORKLOAD) as first:
                 with anyio.fail_after(60):
                     while first.error is None:
@@ -180,7 +181,7 @@ def test_two_runs_of_one_name_are_not_confused(newest_first: bool, refusals: int
     async def seen() -> dict[str, tuple[str, bool, int, list[str], list[str]]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(namespaced(server)) as informer,
+            Informer(namespaced(server), of_namespace) as informer,
             informer.follow(newest if newest_first else earlier) as first,
         ):
             await complete(first)
@@ -224,7 +225,7 @@ def test_a_workload_that_no_list_and_no_watch_has_shown_is_read_after_the_watch_
     async def after_the_gap() -> str:
         async with (
             ApiServer(answer, watch=0.5) as server,
-            namespace_informer(namespaced(server)) as informer,
+            Informer(namespaced(server), of_namespace) as informer,
             informer.follow(WORKLOAD) as other,
         ):
             with anyio.fail_after(60):
@@ -285,7 +286,7 @@ def test_a_follower_receives_deletions_of_pods_and_later_followers_only_pods_tha
     async def reported() -> tuple[list[tuple[str, bool]], list[str]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(namespaced(server)) as informer,
+            Informer(namespaced(server), of_namespace) as informer,
             informer.follow(own) as first,
         ):
             await complete(first)

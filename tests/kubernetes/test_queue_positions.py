@@ -12,8 +12,9 @@ import pytest
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.find import read_run
-from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer, namespace_informer
+from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
+from stepset.backends.kubernetes.watch.selectors import of_namespace
 from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
@@ -119,7 +120,7 @@ def test_the_runs_of_an_informer_share_one_request_for_each_queue() -> None:
     async def follow() -> tuple[list[int | None], list[str]]:
         async with (
             ApiServer(answer) as server,
-            namespace_informer(namespaced(server)) as informer,
+            Informer(namespaced(server), of_namespace) as informer,
             informer.follow(jobset("one")) as one,
             informer.follow(jobset("two")) as two,
             informer.follow(jobset("three")) as three,

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
-from stepset.backends.kubernetes.watch.informer import Informer, namespace_informer
+from stepset.backends.kubernetes.watch.informer import Informer
+from stepset.backends.kubernetes.watch.selectors import of_namespace
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 
 
@@ -38,7 +39,7 @@ async def shared_informer(access: ClusterAccess, target: str) -> AsyncIterator[S
     key, informers = (access, target), _shared.setdefault(asyncio.get_running_loop(), {})
     if (shared := informers.get(key)) is None:
         client = NamespacedClient(client_of(access), access.namespace or "", Grant("airflow", (target,)))
-        shared = informers[key] = SharedInformer(namespace_informer(client))
+        shared = informers[key] = SharedInformer(Informer(client, of_namespace))
         await shared.informer.__aenter__()
     shared.users += 1
     try:

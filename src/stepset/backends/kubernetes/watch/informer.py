@@ -25,7 +25,7 @@ from stepset.backends.kubernetes.logs.pods import LogPod, log_pod
 from stepset.backends.kubernetes.watch.liveness import Probe, ServerLiveness
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.reflector import Reflector
-from stepset.backends.kubernetes.watch.selectors import Collection, of_namespace, of_run
+from stepset.backends.kubernetes.watch.selectors import Collection, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.unstructured import part, text
@@ -142,7 +142,7 @@ class FollowedRun:
 class Informer:
     """Follows runs until its `async with` block ends.
 
-    `collections` is the function `of_run` or `of_namespace` of the module `selectors`.
+    `collections` is the function `of_run` of the module `selectors`, or `of_namespace`, by which runs share watches.
 
     Attributes:
         router: the runs that exist or are followed.
@@ -333,8 +333,3 @@ def _log_pod(change: Change) -> LogPod:
     pod = log_pod(change.object, change.verb == "DELETED")
     # If no watch has reported the deletion, it is unknown whether the container was still running.
     return pod if change.observed else replace(pod, alive=False)
-
-
-def namespace_informer(namespaced: NamespacedClient) -> Informer:
-    """Returns an informer whose runs share their watches."""
-    return Informer(namespaced, of_namespace)
