@@ -7,8 +7,8 @@ import asyncio
 from stepset.backends.kubernetes.listening import ListenerObserver
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.run_status import LogLine, Phase, RunStatus
-from stepset.watch.aftermath import TRACEBACK, TRACEBACK_HOLD
 from stepset.watch.lines import OpenLine, Splitter
+from stepset.watch.run_lines import TRACEBACK, TRACEBACK_HOLD
 
 RUN = RunStatus("run", "run", "kubernetes", phase=Phase.RUNNING)
 STARTED = b'[stepset] {"event": "started", "rank": 0, "local_rank": 0, "pid": 1}\n'

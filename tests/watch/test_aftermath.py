@@ -8,10 +8,9 @@ from collections.abc import Iterable
 import pytest
 
 from stepset.run_status import LogLine
-from stepset.watch import aftermath
-from stepset.watch.aftermath import HOLD, TRACEBACK, TRACEBACK_HOLD
+from stepset.watch import run_lines as aftermath
 from stepset.watch.lines import OpenLine, Splitter
-from stepset.watch.run_lines import RunLines
+from stepset.watch.run_lines import HOLD, TRACEBACK, TRACEBACK_HOLD, RunLines
 
 PEER = "RuntimeError: Connection closed by peer"
 
