@@ -12,10 +12,10 @@ from stepset.hang import Hang
 from stepset.run_status import FailureKind, RunStatus
 from stepset.watch.advice import RAISED_ADVICE, hang_advice, late_exit_advice
 from stepset.watch.diagnose import Observation
+from stepset.watch.lines import without_rank_mark
 from stepset.watch.present.hang import hang_clause, hang_remedy
 from stepset.watch.present.process_end import exceeded_sentence
 from stepset.watch.present.silence import silence, unfinished
-from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import stuck_rank
 
 

@@ -24,8 +24,8 @@ from stepset.watch.advice import (
     early_exit_advice,
 )
 from stepset.watch.crash import FATAL, with_first_frame, without_extensions
+from stepset.watch.lines import without_rank_mark
 from stepset.watch.present.process_end import ProcessEnd, end_of_process, signal_of_exit_code
-from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame, without_markers
 
 TAIL = 20

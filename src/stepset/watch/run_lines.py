@@ -17,8 +17,7 @@ from typing import Any
 from stepset.run_status import LogLine
 from stepset.watch.agent_events import observation_of, read_events
 from stepset.watch.diagnose import Observation, error_of, has_lost_peer
-from stepset.watch.lines import Batch, Joiner, OpenLine, log_lines
-from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.lines import Batch, Joiner, OpenLine, log_lines, without_rank_mark
 
 HOLD = 10.0
 """The number of seconds for which a line of a rank is held after another rank has failed. The line is omitted if its

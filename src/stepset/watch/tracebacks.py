@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from stepset.run_status import RankStatus, RunStatus
 from stepset.watch.crash import in_library
-from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.lines import without_rank_mark
 
 EXITING = 5.0
 """The number of seconds in which a rank normally exits after it has printed a traceback."""

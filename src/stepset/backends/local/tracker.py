@@ -13,9 +13,8 @@ from stepset.plan.model import LAUNCHER, NODE, LaunchPlan
 from stepset.plan.ranks import rank_ranges
 from stepset.run_status import Failure, Phase, RankStatus, RunStatus
 from stepset.watch.hangs.stalled import KnownHang
-from stepset.watch.lines import Batch
+from stepset.watch.lines import Batch, without_rank_mark
 from stepset.watch.present.sentences import restart_sentence
-from stepset.watch.rank_mark import without_rank_mark
 from stepset.watch.state.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.watch.state.reports import PodReport, RankReport, Reports
 from stepset.watch.state.rules import Decision, ended

@@ -16,10 +16,9 @@ from stepset.cli.output.live_rows import clear, live_rows
 from stepset.cli.output.terminal import binary, close_stdout, is_terminal, source_prefix, wants_colour
 from stepset.printable import printable_line
 from stepset.run_status import LogLine
-from stepset.watch.lines import OpenLine
+from stepset.watch.lines import OpenLine, without_rank_marks
 from stepset.watch.live_lines import LiveLine
 from stepset.watch.present.sources import shown_text
-from stepset.watch.rank_mark import without_rank_marks
 
 _PREFIX = re.compile(rb"^\[[^\]\n]*\] ", re.MULTILINE)
 

@@ -12,7 +12,7 @@ from stepset.unstructured import integer
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.terminations import RankPlacement, tails
-from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.lines import without_rank_mark
 from stepset.watch.state.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
 from stepset.watch.state.reports import PodReport, RankReport, Reports
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from stepset.errors import BadInputError
 from stepset.run_status import LogLine
-from stepset.watch.lines import OpenLine
-from stepset.watch.rank_mark import without_rank_mark
+from stepset.watch.lines import OpenLine, without_rank_mark
 
 
 def prefix(source: str) -> str:
