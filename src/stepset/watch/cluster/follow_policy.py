@@ -11,7 +11,7 @@ from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
 from stepset.watch.advice import make_failure
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.phase import have_time
+from stepset.watch.cluster.status import have_time
 from stepset.watch.cluster.trouble import NO_FIX, NODE_LOST, QUEUED, LostPod, lost_pods, trouble_of
 from stepset.watch.deadline import deadline_advice
 from stepset.watch.hangs.stalled import KnownHang, with_known_hang

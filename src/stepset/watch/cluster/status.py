@@ -1,24 +1,32 @@
-"""Computes the `RunStatus` of a run from its objects and its agents' reports. Contains only pure functions."""
+"""Computes the `RunStatus` of a run from its objects and its agents' reports. Contains only pure functions.
+
+The first rule of the table `RULES` that applies decides the phase of the run, and how the run has finished.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from stepset.run_status import Phase, RunStatus
-from stepset.watch.cluster.failed import lost, restarts_of, stopping
+from stepset.run_status import Phase, RankStatus, RunStatus
+from stepset.watch.cluster.failed import cancelled, failure_of, lost, restarts_of, stopping
 from stepset.watch.cluster.objects import RunObjects
-from stepset.watch.cluster.phase import RULES, State
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.cluster.rank_rows import succeeded_rows
-from stepset.watch.cluster.trouble import STARTING
+from stepset.watch.cluster.rank_rows import rows_of, succeeded_rows
+from stepset.watch.cluster.terminations import RankPlacement, observations, rank_placement
+from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
 from stepset.watch.cluster.workload import Workload, described
+from stepset.watch.diagnose import Observation
 from stepset.watch.present.run_end import TERMINATING
 from stepset.watch.state.reports import Reports
 from stepset.watch.state.rules import Decision, decide, ended
 
 POD_ENDS_TIMEOUT = 5.0
 """The number of seconds to wait for the exits of pods after a run has finished. A busy server reports exits late."""
+PODS_DELETED_WITHIN = 15.0
+"""The number of seconds to wait until the pods of a deleted run are deleted. Orphaned pods are never deleted."""
 
 
 def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
@@ -56,7 +64,7 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
 def _current(status: RunStatus, state: State) -> RunStatus:
     """Returns the status of a run that has not finished."""
     pods, trouble = state.pods, state.trouble
-    stopped = [*stopping(state.workload, pods, state.seen), *_waiting(pods, state.reports)]
+    stopped = [*stopping(state.workload, pods, state.seen), *_waiting_for_peers(pods, state.reports)]
     return status.with_(
         ranks=tuple(state.rows),
         notes=(*status.notes, *([TERMINATING] if state.deleted else stopped)),
@@ -128,7 +136,7 @@ def _unreadable(workload: Workload) -> list[str]:
     ]
 
 
-def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
+def _waiting_for_peers(pods: Sequence[Pod], reports: Reports) -> list[str]:
     """Returns a note about the peers that an agent waits for."""
     for pod in pods:
         report = reports.of(pod.uid)
@@ -136,3 +144,179 @@ def _waiting(pods: Sequence[Pod], reports: Reports) -> list[str]:
             more = f" and {len(report.missing) - 3} more" if len(report.missing) > 3 else ""
             return [f"{pod.source} waits for {', '.join(report.missing[:3])}{more}"]
     return []
+
+
+@dataclass(frozen=True)
+class State:
+    """The input of the rules, and values that several rules need. `now` is in seconds since the epoch."""
+
+    objects: RunObjects
+    workload: Workload
+    pods: Sequence[Pod]
+    reports: Reports
+    now: float
+
+    @cached_property
+    def placement(self) -> RankPlacement:
+        return rank_placement(self.workload, self.pods, self.reports)
+
+    @cached_property
+    def seen(self) -> Sequence[Observation]:
+        return observations(self.pods, self.objects, self.reports, self.placement)
+
+    @cached_property
+    def rows(self) -> Sequence[RankStatus]:
+        stopped = frozenset(each.pod for each in self.seen if each.stopped)
+        return rows_of(self.pods, self.objects, self.reports, self.placement, stopped)
+
+    @property
+    def uids(self) -> dict[str, str]:
+        """The uid of each pod. The uid differs between attempts, so the evidence of an earlier attempt never counts."""
+        return {pod.name: pod.uid for pod in self.pods}
+
+    @cached_property
+    def trouble(self) -> Trouble | None:
+        return trouble_of(self.objects, self.workload, self.pods, self.now)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the deletion of the run was requested or observed."""
+        return self.objects.absence == "deleted" or self.workload.deletion_requested is not None
+
+    @property
+    def world(self) -> list[Pod]:
+        """The pods of the group that must succeed."""
+        return [pod for pod in self.pods if pod.group == self.workload.success]
+
+
+def _stored(state: State) -> Decision | None:
+    """The result is stored, and the controller confirms it."""
+    verdict = state.workload.verdict
+    return None if verdict is None else Decision(verdict.phase, verdict=verdict)
+
+
+def _reported(state: State) -> Decision | None:
+    """The controller reports the end."""
+    ended = state.workload.ended
+    return _finished(state, Phase(ended), state.workload.at) if ended else None
+
+
+def _pods_ended(state: State) -> Decision | None:
+    """The pods of a StatefulSet have ended. The StatefulSet itself never completes (docs/targets.md)."""
+    workload = state.workload
+    if workload.suspended or not workload.pods_decide:
+        return None
+    # A pod that is being deleted will be replaced. Therefore it has no verdict.
+    ends = [pod.end for pod in state.pods if pod.end is not None and pod.deletion_requested is None and not pod.deleted]
+    failed = [end.at or 0.0 for end in ends if end.exit_code != 0]
+    if len(ends) > workload.counted:
+        return None  # the controller does not count all of these pods
+    if failed:
+        return _finished(state, Phase.FAILED, min(failed))
+    if len(ends) < workload.needed:
+        return None
+    return _finished(state, Phase.SUCCEEDED, max(end.at or 0.0 for end in ends))
+
+
+def _pods_succeeded(state: State) -> Decision | None:
+    """All pods have succeeded.
+
+    The controller reports the success some seconds after the last pod has succeeded. The rule applies only if the
+    status of the Jobs already includes all successful pods. The pods alone prove nothing, because other users can
+    create pods. If a pod failed or was replaced, only the controller can decide.
+    """
+    workload, pods = state.workload, state.pods
+    ours = bool(workload.job)  # the Job of another tool may add pods later
+    if not ours or workload.suspended or workload.pods_decide or workload.restarting:
+        return None
+    if workload.deletion_requested is not None:
+        return None
+    if any(not pod.done or pod.deleted or pod.deletion_requested is not None for pod in pods):
+        return None
+    if any(sum(pod.group == name for pod in pods) < count for name, count in workload.groups.items()):
+        return None
+    recorded = sum(job.succeeded for job in (state.objects.jobs if workload.replicas else [workload]))
+    ends = _ends(pods)
+    counted = recorded >= sum(workload.groups.values())
+    return _finished(state, Phase.SUCCEEDED, max(ends)) if ends and counted else None
+
+
+def _deleted(state: State) -> Decision | None:
+    """The run was deleted, and no pod has time left to save its state."""
+    pods, requested = state.pods, state.workload.deletion_requested
+    if not state.deleted:
+        return None
+    if not state.objects.absence and requested is not None and have_time(pods, requested + OVERDUE, state.now):
+        return None
+    # The deletion time of the workload may be unknown. Then the earliest deletion time of its pods is used.
+    first = min((pod.deletion_requested for pod in pods if pod.deletion_requested is not None), default=state.now)
+    failure = cancelled(state.objects, state.workload)
+    return Decision(Phase.FAILED, at=max([requested or first, *_ends(pods)]), failure=failure)
+
+
+def _missing(state: State) -> Decision | None:
+    """The workload no longer exists, and no watch has reported its deletion."""
+    if state.objects.absence != "missing":
+        return None
+    times = (at for pod in state.pods for at in (pod.deletion_requested, pod.end.at if pod.end else None, pod.started))
+    at = max((at for at in times if at is not None), default=state.now)
+    return Decision(Phase.LOST, at=at, failure=lost(state.objects, state.workload))
+
+
+def _suspended(state: State) -> Decision | None:
+    """A queue or a user has suspended the run."""
+    if not state.workload.suspended:
+        return None
+    queued = state.workload.queue or state.objects.kueue_workloads
+    return Decision(Phase.PENDING, QUEUED) if queued else Decision(Phase.SUSPENDED)
+
+
+def _running(state: State) -> Decision | None:
+    """Enough pods have started.
+
+    Deleted pods are counted as started, because it is not decided yet whether the run finishes or restarts.
+    """
+    if sum(pod.running or pod.started is not None for pod in state.world) < state.workload.needed:
+        return None
+    lost_node = state.trouble is not None and state.trouble.reason == NODE_LOST
+    return Decision(Phase.RUNNING, NODE_LOST if lost_node else "")
+
+
+def _waiting(state: State) -> Decision:
+    """The run waits for its pods, for the first time or again."""
+    history, success = state.objects.history, state.workload.success
+    again = state.workload.restarting or state.objects.attempt > 0 or history.replacements(success) > 0
+    again = again or any(pod.restarts for pod in state.world)
+    queued = QUEUED if state.workload.enqueued and not state.pods else STARTING
+    reason = state.trouble.reason if state.trouble is not None else queued
+    return Decision(Phase.RESTARTING if again else Phase.PENDING, reason)
+
+
+RULES = (_stored, _reported, _pods_ended, _pods_succeeded, _deleted, _missing, _suspended, _running, _waiting)
+
+
+def have_time(pods: Sequence[Pod], deleted: float, now: float) -> bool:
+    """Returns whether pods of a run that was deleted are within their grace period. These pods may save their state.
+
+    `deleted` is the time of the deletion. The pods are deleted a moment later.
+    """
+    dues = [pod.due + OVERDUE if pod.due is not None else deleted + PODS_DELETED_WITHIN for pod in pods if not pod.over]
+    return any(now < due for due in dues)
+
+
+def _finished(state: State, phase: Phase, at: float | None) -> Decision:
+    """Returns the decision that the run has finished with this phase.
+
+    A stored verdict with this phase is used although the workload does not confirm the verdict yet, so that all
+    processes that read the run report the same result.
+    """
+    stored = state.workload.unconfirmed
+    if stored is not None and stored.phase is phase:
+        return Decision(phase, verdict=stored)
+    if phase is Phase.SUCCEEDED:
+        return Decision(phase, at=at)
+    return Decision(phase, at=at, failure=failure_of(state.objects, state.workload, state.reports, state.seen, at))
+
+
+def _ends(pods: Sequence[Pod]) -> list[float]:
+    return [pod.end.at for pod in pods if pod.end is not None and pod.end.at is not None]

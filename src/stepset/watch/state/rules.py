@@ -1,6 +1,6 @@
 """Applies the ordered table of rules by which a backend decides the phase and the end of a run. Pure.
 
-The tables: `stepset.watch.cluster.phase` for a cluster, `stepset.backends.local.supervisor` for local runs.
+The tables: `stepset.watch.cluster.status` for a cluster, `stepset.backends.local.supervisor` for local runs.
 """
 
 from __future__ import annotations
