@@ -34,7 +34,6 @@ from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.workload import verdict_of
-from stepset.watch.lines import Joiner
 from stepset.watch.live_lines import LiveLine
 from stepset.watch.stacks.document import MAX_BYTES
 from stepset.watch.stacks.model import RunStacks
@@ -171,9 +170,8 @@ class KubernetesBackend:
         with self._connection:
             workload = self._call(self._runs.find, name)
             if follow and verdict_of(workload) is None:
-                joiners: dict[str, Joiner] = {}
                 for output in iterate(lambda: self._runs.output(workload, sources)):
-                    _write(out, output, joiners.setdefault(output.pod, Joiner()), sources)
+                    _write(out, output, sources)
                 return
             for rows in iterate(lambda: self._runs.rows(workload, sources)):
                 rows.append(b"")
@@ -279,12 +277,11 @@ class _LatestStatus:
         self.status = status
 
 
-def _write(out: BinaryIO, output: PodOutput, joiner: Joiner, sources: frozenset[str] | None) -> None:
+def _write(out: BinaryIO, output: PodOutput, sources: frozenset[str] | None) -> None:
     batch = output.batch
-    if sources is None and not batch.parts and not joiner.waiting:
+    if sources is None and not batch.parts and not output.joiner.waiting:
         out.write(batch.shown)
     else:
-        complete = joiner.join(batch.lines)
-        kept = (each for each in complete if sources is None or each[0] in sources)
+        kept = (each for each in output.complete_lines() if sources is None or each[0] in sources)
         out.writelines(b"[%s] %s\n" % (source.encode(), text) for source, text in kept)
     out.flush()

@@ -45,7 +45,7 @@ from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.terminations import was_deleted
 from stepset.watch.cluster.workload import described, read_workload, verdict_of
-from stepset.watch.lines import Joiner, line_of, log_lines
+from stepset.watch.lines import line_of, log_lines
 from stepset.watch.live_lines import LiveLine, LiveLines, open_states
 from stepset.watch.present.sentences import end_sentence
 
@@ -255,10 +255,9 @@ class ClusterRuns:
         """
         workload = await self.find(name)
         if follow and verdict_of(workload) is None:
-            joiners: dict[str, Joiner] = {}
             async with aclosing(self.output(workload, sources)) as outputs:
                 async for output in outputs:
-                    for line in log_lines(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines)):
+                    for line in log_lines(output.complete_lines()):
                         if sources is None or line.source in sources:
                             yield line
             return
@@ -275,14 +274,12 @@ class ClusterRuns:
                 async for rows in blocks:
                     yield [line_of(row) for row in rows]
             return
-        joiners: dict[str, Joiner] = {}
         states: dict[str, dict[str, str]] = {}
         live = LiveLines(sources)
         async with aclosing(self.output(workload, sources)) as outputs:
             async for output in outputs:
-                pod, batch = output.pod, output.batch
-                states[pod] = open_states(states.get(pod, {}), batch)
-                lines = log_lines(joiners.setdefault(pod, Joiner()).join(batch.lines))
+                states[output.pod] = open_states(states.get(output.pod, {}), output.batch)
+                lines = log_lines(output.complete_lines())
                 yield live.block(lines, {source: text for each in states.values() for source, text in each.items()})
 
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
@@ -13,7 +13,7 @@ from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import READ_TIMEOUT, PodLog
 from stepset.backends.kubernetes.logs.pods import LogPod, Ranks, may_hold
 from stepset.errors import InfrastructureError
-from stepset.watch.lines import Batch
+from stepset.watch.lines import Batch, Joiner
 from stepset.watch.retries import Retries
 
 _log = logging.getLogger(__name__)
@@ -27,13 +27,19 @@ class PodOutput:
     """Output of a pod.
 
     `position` is the position in the pod's log after this output. If another process has consumed the output,
-    `position` is None. `beside` is True if the pod has no lines of the needed sources (`RunLogs.read_all`).
+    `position` is None. `beside` is True if the pod has no lines of the needed sources (`RunLogs.read_all`). `joiner`
+    contains the parts of lines that continue in the next output of the pod.
     """
 
     pod: str
     batch: Batch
     position: Mapping[str, Any] | None
     beside: bool = False
+    joiner: Joiner = field(default_factory=Joiner)
+
+    def complete_lines(self) -> Iterator[tuple[str, bytes]]:
+        """Yields the source and the text of each line that is complete after this output. Call this method once."""
+        return self.joiner.join(self.batch.lines)
 
 
 Consumer = Callable[[PodOutput], Awaitable[None]]
@@ -170,12 +176,12 @@ class RunLogs:
             if (old.group, old.index) == (pod.group, pod.index) and uid in self._tasks:
                 self._tasks[uid].cancel()
 
-        beside = not may_hold(pod, self._needed, self._ranks)
+        beside, joiner = not may_hold(pod, self._needed, self._ranks), Joiner()
 
         async def consume(batch: Batch, position: Mapping[str, Any] | None) -> None:
             async with self.turn:
                 try:
-                    await self._consume(PodOutput(pod.uid, batch, position, beside))
+                    await self._consume(PodOutput(pod.uid, batch, position, beside, joiner))
                 except Exception as error:
                     self._consumer_error = error
                     raise

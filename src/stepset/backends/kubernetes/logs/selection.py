@@ -14,7 +14,6 @@ from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.errors import BadInputError, InfrastructureError
-from stepset.watch.lines import Joiner
 
 _SECOND = len("2006-01-02T15:04:05")
 
@@ -59,10 +58,9 @@ async def new_rows(
     The readers deliver each log from its beginning. If `output.position` is None, the output precedes the position that
     `existing_rows` has stored. Its lines are not yielded, because `existing_rows` has yielded or dropped them.
     """
-    joiners: dict[str, Joiner] = {}
     async for output in outputs:
         now = time.time()
-        complete = list(joiners.setdefault(output.pod, Joiner()).join(output.batch.lines))
+        complete = list(output.complete_lines())
         if output.position is None:
             continue
         yield [
