@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.watch.cluster.change import Change
+from stepset.watch.list_watch import Change
 from stepset_airflow.triggers.jobset_finished import FinishedRuns
 
 pytestmark = pytest.mark.airflow

@@ -25,8 +25,8 @@ from stepset.backends.kubernetes.watch.selectors import of_namespace
 from stepset.errors import InfrastructureError
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RUN
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.list_watch import Change
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at, kubeconfig
 

@@ -13,8 +13,7 @@ from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.watch.pages import PAGE_BYTES, PageTooLargeError, read_page
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.run_status import Phase
-from stepset.watch.cluster.change import Change
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import Change, ListWatch
 from tests.kubernetes.api_server import Answer, ApiServer
 from tests.kubernetes.nowhere import client_at
 from tests.kubernetes.test_informer import EXPIRED, WORKLOAD, listing, namespaced, workload_only

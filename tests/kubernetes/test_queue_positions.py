@@ -15,9 +15,9 @@ from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.watch.informer import FollowedRun, Informer
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import of_namespace
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.kubernetes.api_server import Answer, ApiServer
 from tests.kubernetes.nowhere import client_at

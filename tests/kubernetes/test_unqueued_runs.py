@@ -16,8 +16,8 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.watch import unqueued
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.targets.pod_templates import priority_classes
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.list_watch import Change
 from tests.fuzzing import FUZZED
 from tests.kubernetes.api_server import Answer, ApiServer
 from tests.kubernetes.nowhere import client_at

@@ -18,8 +18,8 @@ from stepset.cli.output.formats import as_json
 from stepset.functions.program import program_text
 from stepset.run_status import Phase
 from stepset.watch.bounded_json import without_nan
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.present.sentences import NOT_FINITE
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import seen, stream

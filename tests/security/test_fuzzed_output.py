@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepset.run_status import Phase, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import LIMIT, parse_verdict, verdict_text
 from stepset.watch.lines import Joiner, Splitter, log_lines, parse_progress
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.fuzzing import FUZZED
 from tests.watch.cluster.streams import Object, stream

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import RANKS, RUN, VERDICT
 from stepset.watch.bounded_json import parse_json
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import read_event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import UnreadableObjectError
@@ -22,6 +21,7 @@ from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import parse_verdict, verdict_text
 from stepset.watch.cluster.workload import read_ranks, read_workload
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from stepset.watch.state.termination_message import read_termination_message
 from tests.fuzzing import FUZZED

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.watch.cluster.change import Change
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import Change, ListWatch
 from stepset.watch.retries import LONGEST_DELAY
 
 

@@ -22,7 +22,7 @@ from stepset_airflow.triggerer.imports import import_in_thread
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.client import Client
-    from stepset.watch.cluster.change import Change
+    from stepset.watch.list_watch import Change
 
 log = structlog.get_logger(logger_name=__name__)
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from stepset.unstructured import part, rows, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.retries import Retries
 
 FIRST_PAGE, PAGE = 125, 1000
@@ -28,6 +29,21 @@ _FEWER = 8
 _EXPIRED = 410  # the HTTP status of an expired resource version
 _LINE_LIMIT = 16 * 1024 * 1024
 Object = Mapping[str, Any]
+
+
+class Change(Struct, frozen=True):
+    """A change to an object.
+
+    Args:
+        verb: the type of the watch event. For the objects of the first list, it is ADDED.
+        object: the object with its apiVersion and kind. For a deletion, this is the last known state of the object.
+        observed: whether a watch has reported the change. The value is False if the object is missing in a new list.
+            Then the object was deleted, and the state of the object at that time is unknown.
+    """
+
+    verb: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: Object
+    observed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

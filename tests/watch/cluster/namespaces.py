@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from stepset.watch.cluster.change import Change
+from stepset.watch.list_watch import Change
 from tests.watch.cluster.streams import stream
 
 _NAME = re.compile(r'(?<=["/ ])run(?=["\-.: ])')

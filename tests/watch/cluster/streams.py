@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from stepset.run_status import Failure, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.present.sentences import phase_words
 from stepset.watch.state.reports import Reports
 

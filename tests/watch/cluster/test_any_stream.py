@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepset.run_status import Phase, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import NAMES, Object, final, left, seen, statuses, stream
 

@@ -10,8 +10,8 @@ import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase
 from stepset.watch.advice import ADVICE
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, failure, final, left, seen, stream
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stepset.run_status import FailureKind, Phase, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.trouble import OVERDUE, lost_pods
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import final, seen, statuses, stream
 

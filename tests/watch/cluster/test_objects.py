@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stepset.run_status import FailureKind, Phase, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import run_of
 from stepset.watch.cluster.status import all_ended, status_of, success_confirmed
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, final, phases, seen, statuses, stream
 

@@ -11,10 +11,10 @@ import pytest
 
 from stepset.run_status import Phase, RunStatus
 from stepset.targets.metadata import JOB
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import read_pod
 from stepset.watch.cluster.status import status_of, success_confirmed
+from stepset.watch.list_watch import Change
 from stepset.watch.present.sentences import last_restart
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import failure, final, left, phases, seen, statuses, stream

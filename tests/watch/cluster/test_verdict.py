@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from stepset.hang import CollectiveCall, Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.targets.metadata import VERDICT
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import LIMIT, verdict_text
 from stepset.watch.cluster.workload import verdict_of
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import stream
 

@@ -9,10 +9,10 @@ import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase
 from stepset.watch.advice import CREATE_ADVICE
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
 from stepset.watch.present.sentences import last_restart
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stepset.run_status import Progress, ProgressPoint, RankStatus, RunStatus
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
+from stepset.watch.list_watch import Change
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import Object, seen, stream
 from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled

@@ -35,13 +35,12 @@ from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, rows, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.failed import failed_job, failed_pod
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import is_run, name_of, run_of, uid_of
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.workload import read_workload, verdict_of
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import Change, ListWatch
 from stepset.watch.state.reports import Reports
 
 _log = logging.getLogger(__name__)

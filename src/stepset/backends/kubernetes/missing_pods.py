@@ -11,8 +11,8 @@ from stepset.backends.kubernetes.api.resources import EVENTS, Manifest
 from stepset.backends.kubernetes.watch.selectors import concerns
 from stepset.errors import InfrastructureError
 from stepset.unstructured import part, rows, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.list_watch import Change
 
 _PAGE = 500
 _PAGES = 8

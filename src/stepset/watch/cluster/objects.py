@@ -10,7 +10,6 @@ from msgspec import structs
 
 from stepset.targets.workload_kinds import CREATORS, WORKLOAD_KINDS
 from stepset.unstructured import text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.events import Event, Events, read_event
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.kueue.workload import KueueWorkload, read_kueue_workload
@@ -21,6 +20,7 @@ from stepset.watch.cluster.run.owners import Owners
 from stepset.watch.cluster.run.pod_history import PodHistory
 from stepset.watch.cluster.run.workloads import RunWorkloads
 from stepset.watch.cluster.workload import Workload, read_workload
+from stepset.watch.list_watch import Change
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from stepset.targets.metadata import RUN
 from stepset.targets.workload_kinds import CREATORS
 from stepset.unstructured import Fields, part, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import FOLLOWED_KINDS, RunObjects
 from stepset.watch.cluster.ownership import controller_of, owner_of, run_of, uid_of
 from stepset.watch.cluster.run.owners import Owners
+from stepset.watch.list_watch import Change
 
 
 class Router:

@@ -29,11 +29,10 @@ from stepset.backends.kubernetes.watch.selectors import Collection, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.unstructured import part, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.ownership import name_of, uid_of
 from stepset.watch.cluster.router import Router
-from stepset.watch.list_watch import version_of
+from stepset.watch.list_watch import Change, version_of
 
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,8 @@ from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, 
 from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.decoding import decode_event
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import Change, ListWatch
 from stepset.watch.retries import LONGEST_DELAY, Retries
 
 QUIET = 90.0

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from stepset.unstructured import Fields, part, text
-from stepset.watch.cluster.change import Change
 from stepset.watch.cluster.ownership import owner_of, uid_of
+from stepset.watch.list_watch import Change
 
 _MAX_DELETED = 10_000
 """The maximum number of deleted objects whose changes are deferred, and of deleted objects of one run in `Owners`."""
