@@ -230,6 +230,7 @@ def test_delete_takes_names_of_runs_only_and_deletes_all_or_nothing(stepset: Cli
     of_job = stepset("delete", "one", "job")
     assert (of_job.code, of_job.out) == (2, "")
     assert of_job.err == (
+        "stepset: deleted nothing\n"
         "stepset: job: no such run; it is the name of a job, whose newest run is one; to delete all runs of the job:"
         " stepset delete --job job (in Python: stepset.delete(job='job'))\n"
     )
