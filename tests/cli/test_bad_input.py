@@ -298,8 +298,11 @@ def test_an_option_of_run_alone_is_not_taken_for_an_option_of_the_program(cli: C
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["run", "train.py", "-n", "0"], "num_nodes: 0 is too small; give 1 or more"),
-        (["run", "train.py", "--nodes", "two"], "num_nodes: 'two' is not a whole number; give one such as 2"),
+        (["run", "train.py", "-n", "0"], "--nodes: 0 is too small; give 1 or more"),
+        (["run", "train.py", "--nodes", "two"], "--nodes: 'two' is not a whole number; give one such as 2"),
+        (["run", "train.py", "--cpus", "x"], "--cpus: 'x' is not a Kubernetes quantity; write it like 4, 500m or 16Gi"),
+        (["run", "train.py", "--max-restarts", "-1"], "--max-restarts: -1 is too small; give 0 or more"),
+        (["run", "train.py", "--set", "num_nodes=x"], "num_nodes: 'x' is not a whole number; give one such as 2"),
         (["run", "train.py", "--backend", "moon"], "backend: 'moon' is not known; use one of local, kubernetes"),
         (
             ["status", "x", "--namespace", "ml"],

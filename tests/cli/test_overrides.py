@@ -194,7 +194,7 @@ def test_a_setting_does_not_change_the_parsed_file() -> None:
     [
         (["--set", "deadline"], "--set: 'deadline' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--hang", "5m"], "--hang: '5m' has no value; write it like after=60s,first=10m,action=fail, or off"),
-        (["--hang", "afte=5m"], "hang: unknown key 'afte'; did you mean 'after'?"),
+        (["--hang", "afte=5m"], "--hang: unknown key 'afte'; did you mean 'after'?"),
         (["--set", "a..b=1"], "--set: 'a..b=1' is not PATH=VALUE; write it like restart.max_restarts=3"),
         (["--set", "args=[1"], "--set: the value of 'args' is not readable as YAML; quote it: '[1'"),
         (["--set", "name.x=1"], "name.x: 'x' lies within 'digits', which is neither a mapping nor a list"),
@@ -212,7 +212,7 @@ def test_an_invalid_setting_is_reported_in_one_line(cli: Cli, tmp_path: Path, ar
 def test_an_invalid_value_names_the_file_only_if_it_is_from_the_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_nodes: 0\n")
     assert cli("validate", "job.yaml").errors == ["stepset: job.yaml: num_nodes: 0 is too small; give 1 or more"]
-    assert cli("validate", "job.yaml", "-n", "-1").errors == ["stepset: num_nodes: -1 is too small; give 1 or more"]
+    assert cli("validate", "job.yaml", "-n", "-1").errors == ["stepset: --nodes: -1 is too small; give 1 or more"]
 
 
 def test_parsing_is_exact() -> None:

@@ -33,6 +33,24 @@ from stepset.spec.load import read_job_file
 _DIGITS = 19
 """The maximum number of characters of a number in a flag. `int` rejects a number of more than 4,300 digits."""
 
+_FLAGS = {
+    "num_nodes": ("--nodes", "num_nodes"),
+    "procs_per_node": ("--procs-per-node", "procs_per_node"),
+    "resources_per_node.gpus": ("--gpus", "gpus"),
+    "resources_per_node.cpu": ("--cpus", "cpus"),
+    "resources_per_node.memory": ("--memory", "memory"),
+    "restart.max_restarts": ("--max-restarts", "max_restarts"),
+    "scheduling.queue_name": ("--queue", "queue_name"),
+    "deadline": ("--deadline", "deadline"),
+    "termination_grace_period": ("--termination-grace-period", "termination_grace_period"),
+    "checkpoint_dir": ("--checkpoint-dir", "checkpoint_dir"),
+    "framework": ("--framework", "framework"),
+    "hang": ("--hang", "hang"),
+    "name": ("--name", "name"),
+    "image": ("--image", "image"),
+}
+"""The fields of the job file that one flag sets, with the flag and its field of JobArgs."""
+
 
 @dataclass(frozen=True)
 class JobInput:
@@ -83,7 +101,7 @@ def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], bas
         return JobInput(job, make_plan(job), base_dir, args.target or job.name, _replaced_notes(content, data))
     except BadInputError as error:
         flagged = {field for field in data if field not in content or content[field] != data[field]}
-        raise BadInputError(*(_placed(p, file, flagged) for p in error.problems)) from error
+        raise BadInputError(*(_placed(p, file, flagged, args) for p in error.problems)) from error
 
 
 def _job_file(args: JobArgs) -> Path | None:
@@ -201,7 +219,11 @@ def _same_kind(framework: Any, kind: str) -> bool:
     return isinstance(framework, Mapping) and framework.get("kind") == kind
 
 
-def _placed(problem: str, file: Path | None, flagged: set[str]) -> str:
-    """Adds the path of the job file to a message about a field. If a flag has set the field, adds no path."""
+def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -> str:
+    """Adds the path of the job file to a message about a field. If a flag has set the field, names the flag instead."""
+    path, _, rest = problem.partition(": ")
+    flag, given = _FLAGS.get(path, ("", "target"))
+    if flag and getattr(args, given) is not None:
+        return f"{flag}: {rest}"
     field = re.match(r"[a-z_]+(?=[.:])", problem)
     return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"
