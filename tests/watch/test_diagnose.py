@@ -162,6 +162,7 @@ class TestFirstFailure:
         failure = failure_of(rank(0, 1.0, exit_code=1, error=error))
         assert failure.kind is FailureKind.USER_ERROR
         assert remedy in failure.advice
+        assert len(failure.advice) < 250, "a terminal shows the advice in a few lines"
 
     def test_a_full_gpu_needs_no_memory_of_the_node(self) -> None:
         error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -97,10 +97,8 @@ RESULT_ADVICE = (
     " last checkpoint."
 )
 NO_MODULE_ADVICE = (
-    "If the module is a package, install it in the image or the environment of the ranks, or add it to requirements,"
-    " which uv installs if the image or this machine has uv; if the module is a file of yours, set code to its"
-    " directory; if the module is the package that contains the script, run the script as a module: module"
-    " PACKAGE.SCRIPT instead of the script (-m), and code the directory of the package's directory."
+    "Install the package in the image, or add it to requirements, which uv installs. If the module is a file of yours,"
+    " set code to its directory; if it is the package of the script, use module PACKAGE.SCRIPT (-m) instead of script."
 )
 
 
