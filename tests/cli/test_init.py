@@ -64,6 +64,7 @@ def test_the_file_for_a_module_ships_the_directory_of_its_package(
     assert made.code == 0 and made.out.startswith(f"wrote {file}: framework torch, because {path} imports torch\n")
     job = yaml.safe_load((tmp_path / file).read_text())
     assert (job["module"], job["code"]) == ("trainer.main", code)
+    assert "# List data, checkpoints and outputs in .stepsetignore" in (tmp_path / file).read_text()
     checked = cli("validate", file)
     assert checked.code == 0, checked.err
 

@@ -21,7 +21,8 @@ def module_lines(module: str, code: str) -> str:
     Args:
         code: the directory of the module's top-level package, relative to the directory of the job file.
     """
-    return f"module: {module}\ncode: {_quoted(code)}  # this directory is shipped"
+    ignored = "# List data, checkpoints and outputs in .stepsetignore (or .gitignore), so that they are not shipped."
+    return f"module: {module}\ncode: {_quoted(code)}  # this directory is shipped\n{ignored}"
 
 
 def job_file_text(program: str, detected: Detected, num_nodes: int, procs_per_node: int) -> str:
