@@ -242,6 +242,15 @@ def test_a_checkpoint_dir_that_is_a_file(cli: Cli, tmp_path: Path) -> None:
     assert refused(result, f"checkpoint_dir: {tmp_path / 'ckpt'} is a file; give a directory")
 
 
+def test_a_checkpoint_dir_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    for path, what in (("/sys/kernel", "written"), ("/sys/kernel/ckpt", "created on this machine")):
+        result = cli("run", "--command", "--checkpoint-dir", path, "--", "true")
+        assert (result.code, len(result.errors)) == (2, 1)
+        assert result.err.startswith(f"stepset: checkpoint_dir: {path} cannot be {what}: ")
+    assert cli("run", "--framework", "plain", "--command", "--checkpoint-dir", "ckpt", "--", "true").code == 0
+    assert [*(tmp_path / "ckpt").iterdir()] == []
+
+
 def test_a_code_directory_over_the_limit(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("")

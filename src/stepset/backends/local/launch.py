@@ -10,6 +10,7 @@ import atexit
 import os
 import secrets
 import shutil
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -274,6 +275,7 @@ def _plan_here(job: TrainingJob) -> LaunchPlan:
 
 
 def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
+    """Creates the checkpoint_dir. Raises BadInputError if this user cannot create the directory or write to it."""
     if job.checkpoint_dir is None:
         return
     if Path(os.path.realpath(job.checkpoint_dir)).is_relative_to(os.path.realpath(store.runs)):
@@ -281,14 +283,16 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
             f"checkpoint_dir: {job.checkpoint_dir} is within {store.runs}, whose directories are deleted with their"
             " runs; give another"
         )
+    what = "created on this machine"
     try:
         Path(job.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        what = "written"
+        tempfile.TemporaryFile(dir=job.checkpoint_dir, prefix=".stepset-").close()
     except FileExistsError as error:
         raise BadInputError(f"checkpoint_dir: {job.checkpoint_dir} is a file; give a directory") from error
     except OSError as error:
         raise BadInputError(
-            f"checkpoint_dir: {job.checkpoint_dir} cannot be created on this machine: {error.strerror}; give another"
-            " directory"
+            f"checkpoint_dir: {job.checkpoint_dir} cannot be {what}: {error.strerror}; give another directory"
         ) from error
 
 
