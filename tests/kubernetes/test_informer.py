@@ -292,7 +292,7 @@ def test_a_follower_receives_deletions_of_pods_and_later_followers_only_pods_tha
             await complete(first)
             assert len(first.take_pods()) == 2
             key = next(key for key in informer.reflectors if key[0].endswith("/pods"))
-            informer._see(key, [Change("DELETED", pods[0])])
+            informer._see(key, [Change("DELETED", pods[0])], False)
             deleted = [(pod.uid, pod.deleted) for pod in first.take_pods()]
             async with informer.follow(own) as second:
                 await complete(second)

@@ -60,7 +60,7 @@ def test_a_watch_is_retried(times: int, ends: bool) -> None:
     async def watch() -> tuple[set[str], str, int]:
         problems, done, fails = set[str](), asyncio.Event(), failing(times, lambda: done.set())
 
-        def changed(changes: Sequence[object]) -> None:
+        def changed(changes: Sequence[object], listed: bool) -> None:
             problems.add(reflector.problem)
             if changes:
                 fails()

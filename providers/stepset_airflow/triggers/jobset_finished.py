@@ -136,13 +136,9 @@ async def _watch_ended_runs(
         asyncio.Event(),
     )
 
-    lists = 0
-
-    def on_changes(changes: Sequence[Change]) -> None:
-        nonlocal lists
+    def on_changes(changes: Sequence[Change], listed: bool) -> None:
         finished.update(changes)
-        if reflector.lists != lists:
-            lists = reflector.lists
+        if listed:
             finished.keep(reflector.objects)
         changed.set()
 

@@ -156,7 +156,6 @@ class Informer:
         self._unreadable: set[str] = set()
         self._followed: dict[str, list[FollowedRun]] = {}
         self._turn = -1
-        self._lists: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Informer:
@@ -247,13 +246,11 @@ class Informer:
             del self._followed[followed.name]
             self.router.forget(followed.name)
 
-    def _see(self, key: Key, changes: Sequence[Change]) -> None:
+    def _see(self, key: Key, changes: Sequence[Change], listed: bool) -> None:
         """Applies the changes of one collection, and wakes the followers of the changed runs."""
         changed = set[str]()
         for change in changes:
             changed |= self._apply(change)
-        lists = self.reflectors[key].lists
-        listed, self._lists[key] = lists != self._lists.get(key, 0), lists
         names = list(self._followed) if listed or not changes else [name for name in changed if name in self._followed]
         for followed in (each for name in names for each in self._followed[name]):
             if listed and followed.collections[0] == key:

@@ -37,7 +37,8 @@ The pause is short, because the server may soon allow the request."""
 
 _log = logging.getLogger(__name__)
 
-Changed = Callable[[Sequence[Change]], None]
+Changed = Callable[[Sequence[Change], bool], None]
+"""Receives changes, and whether they complete a list of the whole collection."""
 
 
 class Reflector:
@@ -49,7 +50,6 @@ class Reflector:
     Attributes:
         listed: whether all objects are known. Also True if an optional collection cannot be read for lack of
             permission.
-        lists: the number of times that the whole collection was listed.
         refusal: the reply of the server if the account has no permission to read an optional collection.
         error: the reason why a needed collection cannot be followed; None if the collection can be followed.
         problem: the last unexpected error of the watch, in one line; empty if there was no unexpected error.
@@ -67,7 +67,7 @@ class Reflector:
         self._retries = Retries()
         self._undelivered: Sequence[Change] = ()
         self.problem = ""
-        self.listed, self.lists = False, 0
+        self.listed = False
         self.refusal: Reply | None = None
         self.error: StepsetError | None = None
         self.last_received = asyncio.get_running_loop().time()
@@ -171,8 +171,8 @@ class Reflector:
             return True
         changes = await read_page(self._client, collection, self._list_watch, self._receive)
         if self._list_watch.listed_once:
-            self.listed, self.lists = True, self.lists + 1
-            self._deliver(changes)
+            self.listed = True
+            self._deliver(changes, listed=True)
         return True
 
     async def _watch(self, query: dict[str, str]) -> bool:
@@ -196,13 +196,13 @@ class Reflector:
         """Records that the server has sent a part of a response."""
         self._opened, self.silent_since, self.last_received = True, None, asyncio.get_running_loop().time()
 
-    def _deliver(self, changes: Sequence[Change]) -> None:
+    def _deliver(self, changes: Sequence[Change], *, listed: bool = False) -> None:
         """Calls `changed` with the changes. If an earlier call of `changed` failed, repeats the changes of that call.
 
         The changes must be repeated, because the next list does not report them again.
         """
         self._undelivered = [*self._undelivered, *changes]
-        self._changed(self._undelivered)
+        self._changed(self._undelivered, listed)
         self._undelivered = []
 
     def _give_up(self, error: StepsetError) -> None:
@@ -216,6 +216,6 @@ class Reflector:
     def _wake(self) -> None:
         """Wakes the followers. The followers then read the attributes of this reflector."""
         try:
-            self._changed(())
+            self._changed((), False)
         except Exception:  # noqa: BLE001  # the same internal error may have ended the watch
             _log.warning("the followers of %s could not be notified", self._collection.path, exc_info=True)
