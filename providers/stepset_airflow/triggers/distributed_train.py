@@ -184,7 +184,7 @@ class DistributedTrainTrigger(BaseTrigger):
             task_log = TaskLog(log, ranks, reported=before.get("reported"), written=lease.written)
             page = AsyncPageWriter(self.page, self._extra_fields())
             observer = TaskObserver(
-                task_log, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.positions
+                task_log, page, lease, sources, find_callbacks(self.callbacks), lambda: follower.logs.positions
             )
             options = FollowOptions(
                 sources,

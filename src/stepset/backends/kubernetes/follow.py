@@ -86,6 +86,7 @@ class RunFollower:
 
     Attributes:
         status: the last computed state of the run.
+        logs: the readers of the logs of the run's pods.
         gave_up: whether the follower has stopped waiting for a run that is not finished.
     """
 
@@ -103,7 +104,7 @@ class RunFollower:
         self.status = RunStatus(name, name, "kubernetes", notes=options.notes)
         self._observer, self._shown, self._reports = observer, self.status, Reports()
         self._reports.progress = options.progress
-        self._logs = RunLogs(
+        self.logs = RunLogs(
             self._namespaced,
             self._consume,
             sources=options.sources,
@@ -121,16 +122,6 @@ class RunFollower:
         self._stops_sent = 0
         self._unreachable_at = float("-inf")
         self._left = False
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """The reasons why some logs could not be read completely, one line for each."""
-        return self._logs.problems
-
-    @property
-    def positions(self) -> dict[str, dict[str, Any]]:
-        """A mapping from a pod's uid to a position, as plain data. The pod's log was consumed up to this position."""
-        return self._logs.positions
 
     def cancel(self, stop: Stop = delete) -> None:
         """Asks the follower to stop the run. `stop` is the function `delete` or `suspend` of the module `stop`.
@@ -166,7 +157,7 @@ class RunFollower:
             if self.status.phase.final:
                 await self._finish(run)
             elif self._suspended or _past(until):
-                await self._all_read()
+                await self.logs.finish(LOG_TIMEOUT)
         return self.status
 
     async def send_stop_requests(self) -> None:
@@ -198,7 +189,7 @@ class RunFollower:
                 yield run
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._logs.close()
+                    await self.logs.close()
                 self._run = None
 
     @property
@@ -214,11 +205,11 @@ class RunFollower:
             updated = True
             await self._next_change(run, until)
             await self.send_stop_requests()
-            if (error := run.error or self._logs.error) is not None:
+            if (error := run.error or self.logs.error) is not None:
                 raise error
             began = _now()
             await self._update(run)
-            async with self._logs.turn:
+            async with self.logs.turn:
                 await self._observer.on_tick()
             # The state of a large run changes often and takes long to compute, so pause after each computation.
             await asyncio.sleep(min(self._options.poll, _PAUSE_FACTOR * (_now() - began)))
@@ -229,10 +220,10 @@ class RunFollower:
         with anyio.move_on_after(poll if until is None else max(0.0, min(poll, until - _now()))):
             await run.changed.wait()
         run.changed.clear()
-        self._logs.see(run.take_pods())
+        self.logs.see(run.take_pods())
         if run.reconnected:
             run.reconnected = False
-            self._logs.reconnect()
+            self.logs.reconnect()
         self._reports.prune(lambda: run.objects.history.known)
 
     async def _consume(self, output: PodOutput) -> None:
@@ -302,7 +293,7 @@ class RunFollower:
 
     async def _notify(self, status: RunStatus) -> None:
         self._shown = status
-        async with self._logs.turn:
+        async with self.logs.turn:
             await self._observer.on_status(status)
 
     def _with_notes(self, run: FollowedRun, status: RunStatus, more: tuple[str, ...]) -> RunStatus:
@@ -333,7 +324,7 @@ class RunFollower:
 
     async def _finish(self, run: FollowedRun) -> None:
         """Reads the last log lines of a finished run, notifies the observer, and writes the verdict."""
-        await self._all_read()
+        await self.logs.finish(LOG_TIMEOUT)
         with anyio.move_on_after(POD_ENDS_TIMEOUT):
             while not success_confirmed(run.objects):
                 run.changed.clear()
@@ -347,14 +338,11 @@ class RunFollower:
             if not self._stops:
                 status = await with_deleted_namespace(self._namespaced, status, read_only=self._options.read_only)
             removed = removal_notes(self._workload) if self.gave_up else ()
-            status = self._with_notes(run, status, (*self.problems, *removed))
+            status = self._with_notes(run, status, (*self.logs.problems, *removed))
             self.status = status.with_(notes=tuple(dict.fromkeys(status.notes)))
         await self._notify(self.status)
         if self._options.writes_verdict and not self._options.read_only:
             await self._conclude(self.status)
-
-    async def _all_read(self) -> None:
-        await self._logs.finish(LOG_TIMEOUT)
 
     async def _conclude(self, final: RunStatus) -> None:
         """Writes the verdict. If the follower gave up the run, suspends the run. Retries while the server is down."""

@@ -237,8 +237,8 @@ class ClusterRuns:
             status = await follower.follow()
             if was_deleted(status):
                 raise InfrastructureError(end_sentence(status))
-            if follower.problems:
-                raise InfrastructureError(follower.problems[0])
+            if follower.logs.problems:
+                raise InfrastructureError(follower.logs.problems[0])
 
         return items_of(follow)
 
