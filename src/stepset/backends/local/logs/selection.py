@@ -50,41 +50,31 @@ def _blocks(
     run: RunDir, selection: LogSelection, times: LogTimes, start: int, end: int | None
 ) -> Iterator[list[TimedRow]]:
     """Yields the lines from `start` to `end` in blocks. A block is empty if no more lines exist yet."""
-    rows = _Rows(run, selection.sources)
-    follow = selection.follow and end is None
-    position = start
+    sources, follow = selection.sources, selection.follow and end is None
+    heads = None if sources is None else tuple(f"[{source}] ".encode() for source in sources)
+    splitter, joiner, position = Splitter("log"), Joiner(), start
     for chunk in chunks(run, follow, start=start):
         if not chunk:
             yield []
             continue
         times.refresh()
         kept = chunk if end is None else chunk[: max(0, end - position)]
-        if block := rows.of(kept, position, times):
+        rows = _rows(kept, position, times, splitter, joiner if run.parts.exists() else None)
+        if block := [row for row in rows if heads is None or row[1].startswith(heads)]:
             yield block
         position += len(chunk)
         if end is not None and position >= end:
             return
 
 
-class _Rows:
-    """Joins the parts of long lines, and selects the lines of `sources`."""
-
-    def __init__(self, run: RunDir, sources: frozenset[str] | None) -> None:
-        self._run = run
-        self._heads = None if sources is None else tuple(f"[{source}] ".encode() for source in sources)
-        self._splitter, self._joiner = Splitter("log"), Joiner()
-
-    def of(self, chunk: bytes, position: int, times: LogTimes) -> list[TimedRow]:
-        found: list[TimedRow] = []
-        parted = self._run.parts.exists()
-        for text in chunk.split(b"\n")[:-1]:
-            line = text + b"\n"
-            at = times.at(position)
-            position += len(line)
-            if parted and (self._joiner.waiting or b"+] " in line):
-                complete = self._joiner.join(self._splitter.feed(line).lines)
-                rows = [b"[%s] %s" % (source.encode(), whole) for source, whole in complete]
-            else:
-                rows = [text]
-            found += [(at, row) for row in rows if self._heads is None or row.startswith(self._heads)]
-        return found
+def _rows(
+    chunk: bytes, position: int, times: LogTimes, splitter: Splitter, joiner: Joiner | None
+) -> Iterator[TimedRow]:
+    """Yields the lines of a chunk with their times. `joiner` joins the parts of long lines, if the log has parts."""
+    for text in chunk.split(b"\n")[:-1]:
+        at, complete = times.at(position), [text]
+        position += len(text) + 1
+        if joiner is not None and (joiner.waiting or b"+] " in text):
+            parts = joiner.join(splitter.feed(text + b"\n").lines)
+            complete = [b"[%s] %s" % (source.encode(), whole) for source, whole in parts]
+        yield from ((at, row) for row in complete)
