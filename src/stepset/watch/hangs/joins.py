@@ -6,7 +6,8 @@ A rank can forge events of its own pod. Therefore every type and size is checked
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from stepset.hang import SlowRanks
@@ -24,19 +25,17 @@ _LATEST = 2**60
 """The limit of times, in microseconds since the epoch."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Known:
     """The last two events of a rank. The pods do not report at the same moment, so that one may not be enough."""
 
     gpu: str = ""
     events: tuple[Mapping[str, Mapping[int, Join]], ...] = ()
-    merged: dict[str, dict[int, Join]] = field(default_factory=dict)
 
-    def add(self, gpu: str, groups: Mapping[str, Mapping[int, Join]]) -> None:
-        self.gpu, self.events, self.merged = gpu, (*self.events[-1:], groups), {}
-        for event in self.events:
-            for group, joins in event.items():
-                self.merged.setdefault(group, {}).update(joins)
+    @cached_property
+    def merged(self) -> Mapping[str, Mapping[int, Join]]:
+        groups = dict.fromkeys(group for event in self.events for group in event)
+        return {name: {n: join for each in self.events for n, join in each.get(name, {}).items()} for name in groups}
 
 
 class JoinTimes:
@@ -45,11 +44,10 @@ class JoinTimes:
     def __init__(self) -> None:
         self._pods: dict[str, dict[int, _Known]] = {}
         self._found: tuple[object, SlowRanks | None] = (None, None)  # the last result, and what it depends on
-        self._version = 0
 
     def see(self, pod: str, batch: Batch) -> bool:
         """Processes a chunk of a pod's output. Returns whether it contains new times."""
-        before = self._version
+        new = False
         items = [item for _, item in batch.between if not isinstance(item, OpenLine)]
         for event in read_events(items):
             rank = event.get("rank")
@@ -60,10 +58,9 @@ class JoinTimes:
             elif event["event"] == JOINS:
                 known = self._pods.setdefault(pod, {})
                 if rank in known or len(known) < _RANKS_OF_POD:
-                    data = event[JOINS]
-                    known.setdefault(rank, _Known()).add(text(data, "gpu")[:_NAME], dict(_groups(data)))
-                    self._version += 1
-        return self._version != before
+                    data, earlier = event[JOINS], known.get(rank, _Known()).events[-1:]
+                    known[rank], new = _Known(text(data, "gpu")[:_NAME], (*earlier, dict(_groups(data)))), True
+        return new
 
     def drop(self, pod: str) -> None:
         """Drops the times of a pod."""
@@ -79,7 +76,7 @@ class JoinTimes:
         """
         if not self._pods:
             return None
-        found = {}
+        found, key = {}, []
         for row in ranks:
             if row.rank is not None:
                 known = self._pods.get(pods.get(row.pod, ""), {}).get(row.rank)
@@ -87,7 +84,7 @@ class JoinTimes:
                     return None
                 clock = "" if one_clock else row.node or row.pod
                 found[row.rank] = RankJoins(row.node or row.pod, clock, known.gpu, known.merged)
-        key = (self._version, tuple((rank, joins.node) for rank, joins in found.items()))
+                key.append((row.rank, row.node, row.pod, known))
         if key != self._found[0]:
             self._found = key, slow_ranks(found)
         return self._found[1]
