@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepset.run_status import Progress, ProgressPoint, RunStatus
@@ -34,7 +34,7 @@ _PRUNE_ABOVE = 64
 """The number of pods up to which `prune` keeps all reports."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RankReport:
     """The agent's events about one rank."""
 
@@ -214,19 +214,16 @@ def _take(report: PodReport, event: Mapping[str, Any]) -> None:
     if name == "result":
         report.result = (event.get("result"),)
     elif rank is not None:
-        known = report.ranks.get(rank)
-        if known is None:
-            if len(report.ranks) >= _SOURCES:
-                return
-            known = report.ranks[rank] = RankReport()
-        if name == "started":
-            # The launcher has restarted the rank. Its earlier failures are ignored.
-            known.starts += 1
-            known.ended = known.failed = None
+        if rank not in report.ranks and len(report.ranks) >= _SOURCES:
+            return
+        known = report.ranks.get(rank, RankReport())
+        if name == "started":  # the launcher may have restarted the rank, whose earlier failures are ignored
+            known = RankReport(known.starts + 1)
         elif name == "exited":
-            known.ended = _end_of(event)
+            known = replace(known, ended=_end_of(event))
         elif name == "failed":
-            known.failed = _end_of(event)
+            known = replace(known, failed=_end_of(event))
+        report.ranks[rank] = known
     elif name == "failed":
         report.failed = _end_of(event)
 
