@@ -157,7 +157,15 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
     due = time_of(meta, "deletionTimestamp")
     # A pod that is being deleted is not restarted, whatever its restartPolicy is.
     policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
-    states = _Containers(status, agent, policy, _sidecars(spec))
+    own, sidecars = list(rows(status, "containerStatuses")), _sidecars(spec)
+    every = [*rows(status, "initContainerStatuses"), *own]
+    main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
+    others = [row for row in every if row is not main]
+    command, phase = _command(main, agent, policy), text(status, "phase")
+    end = command.end
+    if end is None or end.exit_code == 0:
+        # The kubelet itself restarts and stops sidecars. Their failure is not a failure of the pod.
+        end = _failed_container((row for row in others if text(row, "name") not in sidecars), phase) or end
     return Pod(
         uid=text(meta, "uid"),
         name=text(meta, "name"),
@@ -169,15 +177,15 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         attempt=next((number(marks, name) for name in _ATTEMPTS if name in marks), 0),
         agent=agent,
         created=time_of(meta, "creationTimestamp") or 0.0,
-        phase=text(status, "phase"),
-        done=text(status, "phase") == "Succeeded" or (agent and policy != "Always" and _agent_succeeded(spec, status)),
-        started=states.started,
-        running=states.running and not deleted,
-        restarts=states.restarts,
-        end=states.end,
-        before=states.before,
-        wait=states.wait,
-        beside=states.beside,
+        phase=phase,
+        done=phase == "Succeeded" or (agent and policy != "Always" and _agent_succeeded(spec, status)),
+        started=command.started,
+        running=command.running and not deleted,
+        restarts=command.restarts,
+        end=end,
+        before=command.before,
+        wait=None if policy == "Always" and command.end is not None else next(iter(_waits(every)), None),
+        beside=tuple(_failures_beside(row for row in others if row in own or text(row, "name") in sidecars)),
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
         scheduled=_since(scheduled),
@@ -189,66 +197,45 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         reason=text(status, "reason"),
         message=one_line(text(status, "message")),
         # If a node does not answer, the node controller changes only the condition Ready of the pods.
-        silent=text(status, "phase") == "Running" and not holds(ready) and holds(by_type.get("ContainersReady")),
+        silent=phase == "Running" and not holds(ready) and holds(by_type.get("ContainersReady")),
     )
 
 
-class _Containers:
-    """The containers of a pod: the state of the command, and why it does not run yet.
+class _Command(Struct, frozen=True):
+    """The state of the command of a pod. The fields are those of `Pod`."""
 
-    Args:
-        sidecars: the names of the containers that the kubelet itself restarts and stops. Their failure is not a failure
-            of the pod.
-    """
+    restarts: int = 0
+    running: bool = False
+    started: float | None = None
+    end: End | None = None
+    before: End | None = None
 
-    def __init__(self, status: Fields, agent: bool, policy: str, sidecars: frozenset[str]) -> None:
-        self.restarts = 0
-        self.running = False
-        self.started: float | None = None
-        self.end: End | None = None
-        self.before: End | None = None
-        own = list(rows(status, "containerStatuses"))
-        every = [*rows(status, "initContainerStatuses"), *own]
-        self.wait = next(iter(_waits(every)), None)
-        main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
-        if main is not None:
-            self._read_main(main, agent, policy)
-        if self.end is None or self.end.exit_code == 0:
-            self._find_failed_container([row for row in every if text(row, "name") not in sidecars], main, status)
-        beside = [row for row in every if row in own or text(row, "name") in sidecars]
-        self.beside = tuple(_failures_beside([row for row in beside if row is not main]))
 
-    def _read_main(self, main: Fields, agent: bool, policy: str) -> None:
-        state, last = part(main, "state"), part(main, "lastState", "terminated")
-        self.restarts = number(main, "restartCount")
-        running, ended = part(state, "running"), part(state, "terminated")
-        self.running = bool(running)
-        self.started = time_of(running or ended or last, "startedAt")
-        if policy != "Always":
-            again = policy == "OnFailure" and number(ended, "exitCode") != 0
-            self.end = _end(main, ended, agent) if ended and not again else None
-            self.before = _end(main, last, agent) if last else None
-            return
-        # The pod of a StatefulSet is always restarted. Its verdict is final after the pod has become Ready or has
-        # succeeded. From then on, the pod only waits (docs/targets.md).
-        verdict = ended or last
-        if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
-            self.end = _end(main, verdict, agent)
-            self.started = time_of(verdict, "startedAt")
-            self.restarts = max(0, self.restarts - bool(running))
-            self.running, self.wait = False, None
-        elif verdict:
-            self.before = _end(main, verdict, agent)
+def _command(main: Fields | None, agent: bool, policy: str) -> _Command:
+    """Reads the status of the container `main` with the command."""
+    if main is None:
+        return _Command()
+    state, last = part(main, "state"), part(main, "lastState", "terminated")
+    running, ended = part(state, "running"), part(state, "terminated")
+    restarts, started = number(main, "restartCount"), time_of(running or ended or last, "startedAt")
+    if policy != "Always":
+        again = policy == "OnFailure" and number(ended, "exitCode") != 0
+        end = _end(main, ended, agent) if ended and not again else None
+        return _Command(restarts, bool(running), started, end, _end(main, last, agent) if last else None)
+    # The pod of a StatefulSet is always restarted. Its verdict is final after the pod has become Ready or has
+    # succeeded. From then on, the pod only waits (docs/targets.md).
+    verdict = ended or last
+    if verdict and (number(verdict, "exitCode") == 0 or (running and main.get("ready") is True)):
+        earlier = max(0, restarts - bool(running))
+        return _Command(earlier, started=time_of(verdict, "startedAt"), end=_end(main, verdict, agent))
+    return _Command(restarts, bool(running), started, before=_end(main, verdict, agent) if verdict else None)
 
-    def _find_failed_container(self, every: Iterable[Fields], main: Fields | None, status: Fields) -> None:
-        """Sets `end` to the exit of another container if the pod failed because of this exit."""
-        if text(status, "phase") != "Failed":
-            return
-        for row in every:
-            ended = part(row, "state", "terminated")
-            if row is not main and number(ended, "exitCode"):
-                self.end = structs.replace(_end(row, ended, agent=False), main=False)
-                return
+
+def _failed_container(every: Iterable[Fields], phase: str) -> End | None:
+    """Returns the exit of a container beside the command if the pod failed because of this exit."""
+    ends = ((row, part(row, "state", "terminated")) for row in every if phase == "Failed")
+    found = next(((row, ended) for row, ended in ends if number(ended, "exitCode")), None)
+    return None if found is None else structs.replace(_end(*found, agent=False), main=False)
 
 
 def _failures_beside(every: Iterable[Fields]) -> Iterator[str]:
