@@ -41,9 +41,7 @@ class PodHistory:
         else:
             self._terminating.pop(seen.uid, None)
         before = self._places.get(seen.uid)
-        self.deletions.observe(known := before or self.earlier.get(seen.uid), seen)
-        if known is not None:
-            seen = self.deletions.apply(known, seen)
+        self.deletions, seen = self.deletions.see(before or self.earlier.get(seen.uid), seen)
         if seen.attempt < self._attempt:
             return self.earlier.keep(seen)
         if before == seen or (before is None and seen.deleted):

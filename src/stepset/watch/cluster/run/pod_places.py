@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from stepset.watch.cluster.pods import Place, Pod
 
@@ -171,7 +171,7 @@ def _keeps_place(pod: Pod, other: Pod) -> bool:
     return pod.succeeded or not (pod.over or pod.deletion_requested is not None)
 
 
-class DeletionTimes:
+class DeletionTimes(Struct, frozen=True):
     """The times at which the deletions of pods were requested, in the order of the requests.
 
     The API server's times have a resolution of one second. A watch returns the requests in their order. Therefore the
@@ -183,39 +183,32 @@ class DeletionTimes:
     Attributes:
         period: the longest time that a pod had to end, in seconds. 0 until a deletion is observed.
         killed: whether a pod was deleted without waiting for the end of its command.
+        last: the time of the last request.
     """
 
-    def __init__(self) -> None:
-        self.period = 0.0
-        self.killed = False
-        self._last = 0.0
+    period: float = 0.0
+    killed: bool = False
+    last: float = 0.0
 
-    def observe(self, before: Pod | None, seen: Pod) -> None:
-        """Updates `period` and `killed`. `before` is the state of the pod that was observed before, if there is one.
-
-        The kubelet sets the period of a pod to 0 and removes the pod only after the pod has exited.
-        """
-        period = 0.0 if seen.due is None or seen.deletion_requested is None else seen.due - seen.deletion_requested
-        self.period = max(self.period, period)
-        if (before or seen).running and seen.end is None and (seen.deleted or (seen.due is not None and not period)):
-            self.killed = True
-
-    def apply(self, before: Pod, seen: Pod) -> Pod:
-        """Returns the observed pod with the time of the request for its deletion.
+    def see(self, before: Pod | None, seen: Pod) -> tuple[DeletionTimes, Pod]:
+        """Returns the times after an observation, and the observed pod with the time of the request for its deletion.
 
         Args:
-            before: the state of the same pod that was observed before.
+            before: the state of the same pod that was observed before, if there is one.
         """
-        known, requested = before.deletion_requested, seen.deletion_requested
-        if requested is None:
-            return seen
-        if known is not None:
-            # The kubelet changes the deletion time after the pod has exited.
-            return structs.replace(seen, deletion_requested=known if requested >= math.floor(known) else requested)
-        if before.end is not None:
-            # The pod exited before its deletion was requested. Therefore the deletion is not the cause of the exit.
-            return structs.replace(seen, deletion_requested=None)
-        if math.floor(self._last) == requested:
-            requested = self._last + _NEXT
-        self._last = max(self._last, requested)
-        return structs.replace(seen, deletion_requested=requested)
+        requested, last = seen.deletion_requested, self.last
+        period = 0.0 if seen.due is None or requested is None else seen.due - requested
+        # The kubelet sets the period of a pod to 0 and removes the pod only after the pod has exited.
+        at_once = seen.deleted or (seen.due is not None and not period)
+        killed = self.killed or ((before or seen).running and seen.end is None and at_once)
+        if before is not None and requested is not None:
+            if (known := before.deletion_requested) is not None:
+                # The kubelet changes the deletion time after the pod has exited.
+                requested = known if requested >= math.floor(known) else requested
+            elif before.end is not None:
+                requested = None  # the pod exited before the request, so the deletion is not the cause of the exit
+            else:
+                requested = last + _NEXT if math.floor(last) == requested else requested
+                last = max(last, requested)
+            seen = structs.replace(seen, deletion_requested=requested)
+        return DeletionTimes(max(self.period, period), killed, last), seen
