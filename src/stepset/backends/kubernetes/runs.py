@@ -253,23 +253,18 @@ class ClusterRuns:
         If some lines cannot be read, this method yields all other lines, then raises InfrastructureError. This method
         raises the same error if a followed run or one of its pods is deleted.
         """
-        workload = await self.find(name)
-        if follow and verdict_of(workload) is None:
-            async with aclosing(self.output(workload, sources)) as outputs:
-                async for output in outputs:
-                    for line in log_lines(output.complete_lines()):
-                        if sources is None or line.source in sources:
-                            yield line
-            return
-        async with aclosing(self.rows(workload, sources)) as blocks:
-            async for rows in blocks:
-                for row in rows:
-                    yield line_of(row)
+        async with aclosing(self.live_lines(name, sources, follow=follow)) as blocks:
+            async for block in blocks:
+                for line in block:
+                    if isinstance(line, LogLine):
+                        yield line
 
-    async def live_lines(self, name: str, sources: frozenset[str] | None) -> AsyncGenerator[Sequence[LiveLine], None]:
-        """Yields blocks that contain the lines of `lines(follow=True)` and the states of incomplete lines."""
+    async def live_lines(
+        self, name: str, sources: frozenset[str] | None, *, follow: bool = True
+    ) -> AsyncGenerator[Sequence[LiveLine], None]:
+        """Yields blocks that contain the lines of `lines`, and the states of incomplete lines if `follow` is true."""
         workload = await self.find(name)
-        if verdict_of(workload) is not None:
+        if not follow or verdict_of(workload) is not None:
             async with aclosing(self.rows(workload, sources)) as blocks:
                 async for rows in blocks:
                     yield [line_of(row) for row in rows]
