@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 _READ_AGAIN = 1.0
 """The number of seconds before a failed read of a workload is retried."""
+_READ_QUEUE = 1.0
+"""The number of seconds between two reads of what Kueue knows about the runs. The readers send fewer requests."""
 
 _WARNINGS = 1000
 """The maximum number of unreadable objects whose uids are stored. If the uid of an object is stored, the informer does
@@ -204,8 +206,7 @@ class Informer:
             self.reflectors[key] = reflector = Reflector(self.namespaced.client, collection, partial(self._see, key))
             if collection.path == QUEUE_WORKLOADS.path(self.namespaced.namespace):
                 for reader in (QueuePositions(self.namespaced), UnqueuedRuns(self.namespaced)):
-                    reading = reader.run(self._followed_objects, self._wake)
-                    self._tasks.append(asyncio.create_task(reading, name=type(reader).__name__))
+                    self._tasks.append(asyncio.create_task(self._read_queue(reader), name=type(reader).__name__))
         elif reflector.error is None:
             return
         else:
@@ -294,12 +295,13 @@ class Informer:
                 followed.pods[uid_of(change.object)] = change
                 followed.changed.set()
 
-    def _followed_objects(self) -> list[RunObjects]:
-        return list({followed.objects for those in self._followed.values() for followed in those})
-
-    def _wake(self, run: RunObjects) -> None:
-        for followed in self._followed.get(run.name, ()):
-            followed.changed.set()
+    async def _read_queue(self, reader: QueuePositions | UnqueuedRuns) -> None:
+        """Passes the followed runs to `reader` repeatedly, and wakes the followers of the runs that have changed."""
+        while True:
+            for run in await reader.read({followed.objects for those in self._followed.values() for followed in those}):
+                for followed in self._followed.get(run.name, ()):
+                    followed.changed.set()
+            await asyncio.sleep(_READ_QUEUE)
 
     def _last_received(self) -> float:
         return max((reflector.last_received for reflector in self.reflectors.values()), default=0.0)

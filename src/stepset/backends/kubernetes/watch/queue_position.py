@@ -8,7 +8,7 @@ Source: sigs.k8s.io/kueue v0.18.2 pkg/visibility/storage/pending_workloads_lq.go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.refusal_grace import RefusalGrace
@@ -27,9 +27,6 @@ LIMIT = 1000
 
 The positions of later workloads are unknown."""
 
-_CHECK_INTERVAL = 1.0
-"""The interval in seconds at which `QueuePositions.run` determines the waiting runs."""
-
 
 class QueuePositions:
     """Reads the positions of waiting runs in the LocalQueues of a namespace.
@@ -44,17 +41,6 @@ class QueuePositions:
         self._versions = list(QUEUE_POSITIONS)
         self._grace = RefusalGrace()
         self._requested_at: dict[str, float] = {}
-
-    async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
-        """Updates the positions of waiting runs repeatedly. Calls `changed` for each run whose position has changed.
-
-        `runs` is a function that returns the current runs. This method returns when the server refuses a request.
-        Otherwise this method continues until it is cancelled.
-        """
-        while self.available:
-            for run in await self.read(runs()):
-                changed(run)
-            await asyncio.sleep(_CHECK_INTERVAL)
 
     async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
         """Updates `RunObjects.position` of the waiting runs, and returns the runs whose position has changed.

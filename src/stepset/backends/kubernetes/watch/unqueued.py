@@ -7,10 +7,9 @@ the name of the class, and the command that grants the permission.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -47,9 +46,6 @@ REFUSED_INTERVAL = 120.0
 CHECK_TIMEOUT = 10.0
 """Seconds in which the server must answer all requests of a check."""
 
-_CHECK_INTERVAL = 1.0
-"""The interval in seconds at which `UnqueuedRuns.run` determines the runs without a Workload."""
-
 
 class UnqueuedRuns:
     """Checks the suspended runs of a namespace for which Kueue has created no Workload."""
@@ -61,16 +57,6 @@ class UnqueuedRuns:
         self._lookups: dict[tuple[Resource, str], Lookup] = {}  # for the current pass: the priority classes
         self._account: str | None = None  # the name of the account; None if it is unknown
         self._unreadable = set[str]()  # the uids of the runs whose check has failed with an unexpected error
-
-    async def run(self, runs: Callable[[], Iterable[RunObjects]], changed: Callable[[RunObjects], None]) -> None:
-        """Updates the runs repeatedly until this method is cancelled. Calls `changed` for each run that has changed.
-
-        `runs` is a function that returns the current runs.
-        """
-        while True:
-            for run in await self.read(list(runs())):
-                changed(run)
-            await asyncio.sleep(_CHECK_INTERVAL)
 
     async def read(self, runs: Iterable[RunObjects]) -> list[RunObjects]:
         """Updates `RunObjects.unqueued` of the runs, and returns the runs that have changed.
