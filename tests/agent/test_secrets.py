@@ -117,7 +117,6 @@ def test_followers_store_last_lines_without_the_value(both: Both) -> None:
     for at in range(0, len(ended.out), 50):
         reports.see("uid", splitter.feed(ended.out[at : at + 50]))
     report = reports.of("uid")
-    assert report is not None
     assert report.tail("rank 0") == ("1 ***", "2 ***", "3 ***", "plain", "last ***")
     assert report.last_line("rank 0") == "last ***"
     assert read_termination_message(ended.out.decode(), 1, agent=True).tails["rank 0"] == report.tail("rank 0")

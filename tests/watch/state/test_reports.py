@@ -12,7 +12,7 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
 from stepset.watch.list_watch import Change
-from stepset.watch.state.reports import Reports
+from stepset.watch.state.reports import NO_OUTPUT, Reports
 from tests.watch.cluster.streams import Object, seen, stream
 from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled
 
@@ -247,9 +247,7 @@ class TestTheTail:
         """The last lines of a source, after a pod has printed `lines`."""
         reports = Reports()
         log(reports, "a", *lines)
-        report = reports.of("a")
-        assert report is not None
-        return report.tail(source)
+        return reports.of("a").tail(source)
 
     def test_has_the_last_lines_of_each_source(self) -> None:
         lines = [*(f"[rank 0] line {n}" for n in range(1000)), "[rank 1] other"]
@@ -273,7 +271,6 @@ class TestMemory:
         for number in range(1000):
             log(reports, "a", f"[rank 0] {number} " + "x" * 100_000)
         report = reports.of("a")
-        assert report is not None
         assert sum(len(line) for line in report.tails["rank 0"]) <= 20 * 1000
         assert report.last_line("rank 0").startswith("999 ")
 
@@ -285,8 +282,8 @@ class TestMemory:
         for pod in earlier:
             log(reports, pod, "[rank 0] x")
             reports.prune(lambda: objects.history.known)
-        assert reports.of(present) is not None
-        assert sum(reports.of(pod) is not None for pod in earlier) < 64
+        assert reports.of(present).tail("rank 0") == ("x",)
+        assert sum(reports.of(pod) is not NO_OUTPUT for pod in earlier) < 64
 
 
 class TestHangs:

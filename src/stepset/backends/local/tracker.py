@@ -16,7 +16,7 @@ from stepset.watch.hangs.stalled import KnownHang
 from stepset.watch.lines import Batch, without_rank_mark
 from stepset.watch.present.sentences import restart_sentence
 from stepset.watch.state.rank_states import FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED
-from stepset.watch.state.reports import PodReport, RankReport, Reports
+from stepset.watch.state.reports import NO_OUTPUT, PodReport, RankReport, Reports
 from stepset.watch.state.rules import Decision, ended
 from stepset.watch.tracebacks import stuck_note, stuck_rank
 
@@ -76,16 +76,14 @@ class Tracker:
         if reports.see(spec.name, batch):
             self._known_hang = self._known_hang.see(self._with_rows(self._rows()).hang, now)
             self.changed = True
-        if (report := reports.of(spec.name)) is not None:
-            self._printers |= dict.fromkeys(batch.printed(), report)
+        self._printers |= dict.fromkeys(batch.printed(), reports.of(spec.name))
         if batch.progress:
             self.set(progress=reports.progress, points=reports.points)
         self.note(*reports.notes_of(self._status.created))
 
     def tail(self, source: str) -> tuple[str, ...]:
         """Returns the last lines of a source. Secrets are redacted, and long lines are truncated."""
-        report = self._printers.get(source)
-        return report.tail(source) if report is not None else ()
+        return self._printers.get(source, NO_OUTPUT).tail(source)
 
     def last_line(self, source: str) -> tuple[str, float | None]:
         """Returns the last line of a source, and the time of its last output in seconds since the epoch.
@@ -93,8 +91,8 @@ class Tracker:
         Progress reports and the states of incomplete lines are output, but not lines. The line is "" if there is no
         line. The time is None if there is no output.
         """
-        report = self._printers.get(source)
-        return (report.last_line(source), report.printed_at.get(source)) if report is not None else ("", None)
+        report = self._printers.get(source, NO_OUTPUT)
+        return report.last_line(source), report.printed_at.get(source)
 
     def known_hang(self, now: float, failure: Failure | None = None) -> Hang | None:
         """Returns the hang of the current attempt that was known until a moment ago.
@@ -204,8 +202,7 @@ def _own_row(pod: _Pod) -> RankStatus:
 
 
 def _rank_row(rank: int, pod: _Pod, reports: Reports) -> RankStatus:
-    of_pod = reports.of(pod.spec.name)
-    report = of_pod.ranks.get(rank, RankReport()) if of_pod is not None else RankReport()
+    report = reports.of(pod.spec.name).ranks.get(rank, RankReport())
     row = RankStatus(f"rank {rank}", rank, pod.spec.name, pod.spec.node, restarts=max(0, report.starts - 1))
     if (end := report.ended) is not None:
         stopped = pod.stopped_at is not None and (end["at"] is None or end["at"] >= pod.stopped_at)

@@ -37,19 +37,19 @@ def rows_of(
             rows.append(_rank_row(rank, pod, report, verdicts.get(rank), state, restarts, last_lines))
         if not ranks or pod.group == LAUNCHER:
             code = None if pod.end is None else pod.end.exit_code
-            line = (report.last_line(pod.source) if report else "") or last_lines.get(pod.source, "")
+            line = report.last_line(pod.source) or last_lines.get(pod.source, "")
             rows.append(RankStatus(pod.source, None, pod.name, pod.node, state, restarts, code, None, line))
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
     return rows
 
 
-def _ranks(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Sequence[int]:
+def _ranks(pod: Pod, report: PodReport, placement: RankPlacement) -> Sequence[int]:
     """Returns the ranks of a pod. They are read from the pod's reports or from the plan.
 
     If both are missing, the rank is read from the pod's verdict.
     """
     planned = placement.ranks_of(pod)
-    if report is not None and report.ranks:
+    if report.ranks:
         elsewhere = {rank for rank in planned if placement.by_rank.get(rank, pod) is not pod}
         here = {rank for rank in report.ranks if placement.by_rank.get(rank) is pod}
         return sorted((set(planned) | here) - elsewhere)
@@ -83,36 +83,30 @@ def _state(pod: Pod, stopped: bool) -> str:
 def _rank_row(
     rank: int,
     pod: Pod,
-    report: PodReport | None,
+    report: PodReport,
     verdict: Mapping[str, Any] | None,
     state: str,
     restarts: int,
     last_lines: Mapping[str, str],
 ) -> RankStatus:
     source = f"rank {rank}"
-    reported = report.ranks.get(rank) if report is not None else None
-    line = report.last_line(source) if report is not None else ""
+    reported = report.ranks.get(rank, RankReport())
     code, number = _how_it_ended(pod, reported, verdict)
-    if reported is not None:
-        restarts += max(0, reported.starts - 1)
+    restarts += max(0, reported.starts - 1)
     if code == 0:
         state = SUCCEEDED
     elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
     elif state == FAILED and code is None and number is None and pod.end is not None:
         state = STOPPED  # the agent stopped the rank, because another rank failed
-    line = without_rank_mark(source, line or last_lines.get(source, ""))
-    printed = report.printed_at if report is not None else {}
-    at = printed.get(source) if pod.agent else printed.get(pod.source)  # without an agent, the source is the pod
+    line = without_rank_mark(source, report.last_line(source) or last_lines.get(source, ""))
+    at = report.printed_at.get(source if pod.agent else pod.source)  # without an agent, the source is the pod
     return RankStatus(source, rank, pod.name, pod.node, state, restarts, code, number, line, at)
 
 
-def _how_it_ended(
-    pod: Pod, reported: RankReport | None, verdict: Mapping[str, Any] | None
-) -> tuple[int | None, int | None]:
+def _how_it_ended(pod: Pod, reported: RankReport, verdict: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
     """Returns the exit code and the signal of a rank. Uses the most specific report that is available."""
-    sources = (reported.ended, reported.failed, verdict) if reported is not None else (verdict,)
-    for event in sources:
+    for event in (reported.ended, reported.failed, verdict):
         if event is not None:
             return integer(event, "exit_code"), integer(event, "signal")
     if pod.end is None or _verdict(pod):

@@ -140,7 +140,7 @@ def _waiting_for_peers(pods: Sequence[Pod], reports: Reports) -> list[str]:
     """Returns a note about the peers that an agent waits for."""
     for pod in pods:
         report = reports.of(pod.uid)
-        if report is not None and report.missing and not pod.over:
+        if report.missing and not pod.over:
             more = f" and {len(report.missing) - 3} more" if len(report.missing) > 3 else ""
             return [f"{pod.source} waits for {', '.join(report.missing[:3])}{more}"]
     return []

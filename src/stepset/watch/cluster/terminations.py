@@ -103,7 +103,7 @@ def observations(
             continue
         if _ended_by_deletion(pod):
             deleted.append(pod)
-            if report is not None and pod.deletion_requested is not None:
+            if pod.deletion_requested is not None:
                 own += [seen for seen in _reported(pod, report, placement) if seen.at < pod.deletion_requested]
         else:
             own += _failures(pod, report, placement)
@@ -115,9 +115,9 @@ def observations(
     return own + [_deleted(pod, stopped, placement) for pod, stopped in ends]
 
 
-def _early_exits(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
+def _early_exits(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator[Observation]:
     """Yields an observation for each rank of a pod that has exited with code 0, unless the pod was being deleted."""
-    ended = [rank.ended for rank in report.ranks.values() if rank.ended is not None] if report is not None else []
+    ended = [rank.ended for rank in report.ranks.values() if rank.ended is not None]
     for event in ended:
         seen = replace(_event(pod, event, placement), succeeded=True)
         if event.get("exit_code") == 0 and seen.at < (pod.deletion_requested or math.inf):
@@ -170,7 +170,7 @@ def _deleted(pod: Pod, stopped: bool, placement: RankPlacement) -> Observation:
     )
 
 
-def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
+def _failures(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator[Observation]:
     """Yields the failures in a pod that was not deleted."""
     if pod.disruption is not None and not _before(pod.end, pod.disruption.at):
         yield _of_pod(
@@ -201,8 +201,7 @@ def _failures(pod: Pod, report: PodReport | None, placement: RankPlacement) -> I
             error=pod.message or pod.reason,
         )
         return
-    if report is not None:
-        yield from _reported(pod, report, placement)
+    yield from _reported(pod, report, placement)
     if end is None:
         if pod.phase == "Failed":
             at, kind = pod.started or pod.created, FailureKind.INFRASTRUCTURE
@@ -257,7 +256,7 @@ def _reported(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator
         yield replace(_event(pod, report.failed, placement), tail=report.tail(pod.source))
 
 
-def _without_verdict(pod: Pod, end: End, report: PodReport | None, placement: RankPlacement) -> Iterator[Observation]:
+def _without_verdict(pod: Pod, end: End, report: PodReport, placement: RankPlacement) -> Iterator[Observation]:
     """Yields observations for a pod that failed without a verdict. Uses the exit code and the last lines of the pod."""
     for event in end.termination_message.events:
         failed = event.get("event") == "failed"
@@ -274,9 +273,7 @@ def _without_verdict(pod: Pod, end: End, report: PodReport | None, placement: Ra
     )
     tails = end.termination_message.tails
     tail = tails.get(seen.source) or tails.get(pod.source) or tails.get("") or _with_error(tails)
-    if not tail and report is not None:
-        tail = report.tail(seen.source) or report.tail(pod.source)
-    yield _with_memory(replace(seen, tail=tail), end)
+    yield _with_memory(replace(seen, tail=tail or report.tail(seen.source) or report.tail(pod.source)), end)
 
 
 def _with_error(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -65,6 +65,10 @@ class PodReport:
         return self.redacted.shown(source, lines[-1]) if lines else ""
 
 
+NO_OUTPUT = PodReport()
+"""The report of a pod that has printed nothing. Must not be changed."""
+
+
 class Reports:
     """The output of the agents of one run, by the uid of the pod. Pods of different attempts have different uids.
 
@@ -90,8 +94,9 @@ class Reports:
         self.stalled = StalledRanks()
         self.joins = JoinTimes()
 
-    def of(self, pod: str) -> PodReport | None:
-        return self._pods.get(pod)
+    def of(self, pod: str) -> PodReport:
+        """Returns the output of a pod. Returns NO_OUTPUT if there is none."""
+        return self._pods.get(pod, NO_OUTPUT)
 
     def see(self, pod: str, batch: Batch) -> bool:
         """Processes a chunk of a pod's log. `pod` is the uid of the pod.
