@@ -13,7 +13,7 @@ has no incomplete line."""
 
 
 def open_states(before: Mapping[str, str], batch: Batch) -> dict[str, str]:
-    """Returns the state of each source's incomplete line after a chunk of output.
+    """Returns the state of each source's incomplete line after a chunk of the output of a pod.
 
     If the chunk contains a complete line of a source, or a part of such a line, the state of this source is removed.
 
@@ -30,19 +30,16 @@ def open_states(before: Mapping[str, str], batch: Batch) -> dict[str, str]:
     return states
 
 
-class LiveLines:
-    """Adds the changes of incomplete lines to the complete lines of a run."""
+def live_block(
+    lines: Iterable[LogLine], before: Mapping[str, str], states: Mapping[str, str], sources: frozenset[str] | None
+) -> list[LiveLine]:
+    """Returns complete lines, and then the states of incomplete lines that have changed.
 
-    def __init__(self, sources: frozenset[str] | None) -> None:
-        self._sources = sources
-        self._shown: dict[str, str] = {}
-
-    def block(self, lines: Iterable[LogLine], states: Mapping[str, str]) -> list[LiveLine]:
-        """Returns complete lines, and then the states of incomplete lines that changed since the last block."""
-        sources = self._sources
-        found: list[LiveLine] = [line for line in lines if sources is None or line.source in sources]
-        wanted = {source: text for source, text in states.items() if sources is None or source in sources}
-        changed = {**dict.fromkeys(self._shown, ""), **wanted}
-        found += [OpenLine(source, text) for source, text in changed.items() if text != self._shown.get(source)]
-        self._shown = wanted
-        return found
+    Args:
+        before, states: the state of each source's incomplete line at the end of the last block, and now.
+        sources: the sources whose lines are returned. None means all sources.
+    """
+    changed = {**dict.fromkeys(before, ""), **states}
+    found: list[LiveLine] = [*lines]
+    found += [OpenLine(source, text) for source, text in changed.items() if text != before.get(source)]
+    return [line for line in found if sources is None or line.source in sources]

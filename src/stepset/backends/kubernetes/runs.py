@@ -46,7 +46,7 @@ from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.terminations import was_deleted
 from stepset.watch.cluster.workload import described, read_workload, verdict_of
 from stepset.watch.lines import line_of, log_lines
-from stepset.watch.live_lines import LiveLine, LiveLines, open_states
+from stepset.watch.live_lines import LiveLine, live_block, open_states
 from stepset.watch.present.sentences import end_sentence
 
 Rows = list[bytes]
@@ -269,13 +269,11 @@ class ClusterRuns:
                 async for rows in blocks:
                     yield [line_of(row) for row in rows]
             return
-        states: dict[str, dict[str, str]] = {}
-        live = LiveLines(sources)
+        states: dict[str, str] = {}
         async with aclosing(self.output(workload, sources)) as outputs:
             async for output in outputs:
-                states[output.pod] = open_states(states.get(output.pod, {}), output.batch)
-                lines = log_lines(output.complete_lines())
-                yield live.block(lines, {source: text for each in states.values() for source, text in each.items()})
+                before, states = states, open_states(states, output.batch)
+                yield live_block(log_lines(output.complete_lines()), before, states, sources)
 
     async def rows(self, workload: Manifest, sources: frozenset[str] | None) -> AsyncGenerator[Rows, None]:
         """Yields the lines of `lines(follow=False)` in blocks of rows. A row has the form `[source] text`."""

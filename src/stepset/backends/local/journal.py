@@ -78,7 +78,7 @@ class Journal:
     def batch(self, spec: PodSpec, batch: Batch, stopped_at: float | None) -> None:
         """Records the output of a pod."""
         batch.at = time.time()
-        self._open_lines.see(spec.name, batch)
+        self._open_lines.see(batch)
         self._recorder.write(batch)
         self._unwritten |= bool(batch.raw or batch.between)
         if self._listener is not None:

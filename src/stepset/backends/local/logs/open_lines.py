@@ -14,7 +14,7 @@ from stepset.backends.local.private_files import read_regular
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.watch.bounded_json import parse_json
 from stepset.watch.lines import Batch
-from stepset.watch.live_lines import LiveLine, LiveLines, open_states
+from stepset.watch.live_lines import LiveLine, live_block, open_states
 
 
 class OpenLinesFile:
@@ -22,41 +22,41 @@ class OpenLinesFile:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._pods: dict[str, dict[str, str]] = {}
+        self._states: dict[str, str] = {}
         self._written: dict[str, str] = {}
 
-    def see(self, pod: str, batch: Batch) -> None:
+    def see(self, batch: Batch) -> None:
         """Updates the states from the output of a pod."""
-        if batch.between or self._pods.get(pod):
-            self._pods[pod] = open_states(self._pods.get(pod, {}), batch)
+        if batch.between or self._states:
+            self._states = open_states(self._states, batch)
 
     def state(self, source: str) -> str:
         """Returns what the incomplete line of a source currently shows, or "" if there is no incomplete line."""
-        return next((states[source] for states in self._pods.values() if source in states), "")
+        return self._states.get(source, "")
 
     def clear(self) -> None:
         """Removes all states, because an attempt has ended."""
-        self._pods.clear()
+        self._states = {}
 
     def write(self) -> bool:
         """Replaces the file if a state has changed. Returns whether a state has changed.
 
         If the disk is full, the file is not replaced, but the result is the same.
         """
-        states = {source: text for each in self._pods.values() for source, text in each.items()}
-        if states == self._written:
+        if self._states == self._written:
             return False
-        self._written = states
+        self._written = self._states
         with suppress(OSError):
-            self._run.write_open_lines(json.dumps(states).encode())
+            self._run.write_open_lines(json.dumps(self._written).encode())
         return True
 
 
 def live_blocks(run: RunDir, sources: frozenset[str] | None) -> Iterator[list[LiveLine]]:
     """Yields the lines of a run and the changed states of incomplete lines until the run has finished."""
-    live = LiveLines(sources)
+    states: dict[str, str] = {}
     for lines in read_lines(run, follow=True, sources=sources):
-        yield live.block(lines, _read(run))
+        before, states = states, _read(run)
+        yield live_block(lines, before, states, sources)
 
 
 def _read(run: RunDir) -> dict[str, str]:
