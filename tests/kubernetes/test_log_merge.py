@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepset.backends.kubernetes.logs.merge import in_groups
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.rows import rows_of
-from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.watch.lines import PART_LIMIT
 
 

@@ -11,7 +11,7 @@ import pytest
 SPOOLING = """
 import asyncio
 import sys
-from stepset.backends.kubernetes.logs.spool import in_groups
+from stepset.backends.kubernetes.logs.merge import in_groups
 from stepset.errors import InfrastructureError
 
 async def log(count):

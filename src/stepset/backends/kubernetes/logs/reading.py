@@ -13,11 +13,10 @@ from typing import Any
 
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, RefusedError, UnreachableError
-from stepset.backends.kubernetes.logs.merge import Block
+from stepset.backends.kubernetes.logs.merge import Block, in_groups
 from stepset.backends.kubernetes.logs.pod_log import NOT_YET, SNAPSHOT_READ_TIMEOUT, log_path, log_query, not_shown
 from stepset.backends.kubernetes.logs.pods import LogPod
 from stepset.backends.kubernetes.logs.rows import rows_of
-from stepset.backends.kubernetes.logs.spool import in_groups
 from stepset.errors import InfrastructureError
 from stepset.watch.log_cursor import LogCursor
 
