@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from stepset.safe_names import LABEL_LIMIT
+from stepset.spec.scalars import shortened
 from stepset.targets.metadata import PREFIX
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
 
@@ -54,8 +55,8 @@ def label_problems(field: str, labels: Mapping[str, str], *, values: bool = True
             yield f"{field}.{key}: is reserved, because stepset or a controller sets it; choose another key"
         if values and not is_label_value(value):
             yield (
-                f"{field}.{key}: {_short(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at most"
-                f" {LABEL_LIMIT} characters"
+                f"{field}.{key}: {shortened(value)!r} is not a label value; use letters, digits, '-', '_' and '.', at"
+                f" most {LABEL_LIMIT} characters"
             )
 
 
@@ -80,7 +81,3 @@ def is_label_key(key: str) -> bool:
 def is_label_value(value: str) -> bool:
     """Returns whether a label, a taint or a node selector may have this value."""
     return not value or (len(value) <= LABEL_LIMIT and bool(_LABEL_NAME.fullmatch(value)))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
