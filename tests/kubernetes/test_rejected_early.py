@@ -30,6 +30,13 @@ def test_a_missing_image_is_reported_without_a_server(call: Callable[..., object
         call({**job, "image": "image"}, "kubernetes", cluster=cluster)
 
 
+def test_a_host_file_that_no_configmap_can_contain_is_reported_without_a_server(tmp_path: Path) -> None:
+    cluster = stepset.ClusterOptions(kubeconfig(tmp_path, 1), namespace="ns")
+    job = {"command": ["true"], "framework": "mpi", "image": "image", "procs_per_node": 1, "num_nodes": 30_000}
+    with pytest.raises(BadInputError, match=r"^ConfigMap \S+: \d+ bytes; at most .* lower num_nodes"):
+        stepset.submit(job, "kubernetes", cluster=cluster)
+
+
 def test_the_command_line_reports_a_missing_image_without_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
