@@ -49,6 +49,22 @@ def test_the_note_about_omitted_lines_has_the_command_of_the_diagnosis() -> None
     assert outcome(failed, flags=flags).endswith(command)
 
 
+@pytest.mark.parametrize(("shown", "repeated"), [(("step 1", "ValueError: bad"), False), (("step 1",), True)])
+def test_the_report_repeats_last_lines_only_if_the_terminal_has_not_shown_them_all(
+    shown: tuple[str, ...], repeated: bool
+) -> None:
+    error = "ValueError: bad"
+    failure = Failure(FailureKind.USER_ERROR, f"rank 1: {error}", "", rank=1, error=error, tail=("step 1", error))
+    failed = RUNNING.with_(phase=Phase.FAILED, finished=time.time(), failure=failure)
+    for terminals in (True, False):
+        with RunDisplay(io.BytesIO(), io.BytesIO(), lines_terminal=True, messages_terminal=terminals) as display:
+            for text in shown:
+                display.on_line(LogLine("rank 1", text))
+            display.on_line(LogLine("rank 0", error))
+        report = outcome(display.without_shown_lines(failed))
+        assert ("last lines" in report) == (repeated or not terminals)
+
+
 def test_lines_are_coloured_by_rank_if_colour_is_enabled() -> None:
     out = io.BytesIO()
     with RunDisplay(out, io.BytesIO(), lines_terminal=True, colour=True) as display:

@@ -338,6 +338,18 @@ def test_on_a_terminal_lines_are_coloured_above_a_status_line(tmp_path: Path) ->
     assert "\x1b[1;31mfailed\x1b[0m after" in seen
 
 
+def test_a_terminal_shows_the_traceback_of_the_first_failure_once(tmp_path: Path) -> None:
+    code, seen = on_a_terminal(tmp_path, "run", "fail.py", *FLAGS, env={"NO_COLOR": "1"})
+    assert code == 1
+    assert "[rank 3] ValueError: bad batch" in seen
+    assert (seen.count("Traceback"), "  last lines " in seen, "  error  " in seen) == (1, False, False)
+    rows = ("  first failure rank 3,", "  frame  ", "  advice  ", "  logs  ")
+    assert [row for row in rows if row not in seen] == []
+    home = {"STEPSET_HOME": str(tmp_path / "home")}
+    done = subprocess.run([STEPSET, "diagnose"], env={**os.environ, **home}, capture_output=True, text=True)
+    assert "  last lines " in done.stderr and "  error  " in done.stderr
+
+
 def test_on_a_terminal_NO_COLOR_leaves_only_the_status_line(tmp_path: Path) -> None:  # noqa: N802  # its name
     code, seen = on_a_terminal(tmp_path, "run", "train.py", *FLAGS, env={"NO_COLOR": "1"})
     assert code == 0

@@ -283,7 +283,8 @@ def _run(
             reason = f"the output cannot be written: {display.error.strerror}; the run was stopped"
             raise InfrastructureError(reason) from display.error
     resume = resume_command(status)
-    print_message(outcome(status, wants_colour(sys.stderr), backend_args.as_flags, resume))
+    shown = display.without_shown_lines(status)
+    print_message(outcome(shown, wants_colour(sys.stderr), backend_args.as_flags, resume))
     return status
 
 

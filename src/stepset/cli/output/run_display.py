@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
@@ -44,10 +45,13 @@ from stepset.watch.present.sentences import (
     state_line,
 )
 from stepset.watch.present.sources import shown_text
+from stepset.watch.rank_mark import without_rank_mark
 
 TICKS_PER_SECOND = 10
 MAX_QUEUED = 1 << 20
 """The maximum number of queued characters. If the queue is full, the ranks wait until the reader reads lines."""
+_RECENT = 200
+"""The number of lines of a terminal that a user is expected to see without searching."""
 
 _IN_STATUS_LINE = (PhaseChanged, RanksStarted, ProgressReported)
 _AT_THE_END = (RunEnded, FirstFailure)
@@ -86,6 +90,7 @@ class RunDisplay:
         self._lines, self._messages = lines, messages
         self._lines_terminal, self._live, self._colour = lines_terminal, messages_terminal, colour
         self._on_write_error = on_write_error
+        self._recent: deque[LogLine | OpenLine] = deque(maxlen=_RECENT if lines_terminal and messages_terminal else 0)
         self._prefixes: dict[str, str] = {}
         self._waiting: deque[str] = deque()
         self._held = 0
@@ -157,9 +162,25 @@ class RunDisplay:
         if prefix is None:
             prefix = self._prefixes[line.source] = source_prefix(line.source, self._colour)
         self._waiting.append(f"{prefix}{text}\n")
+        self._recent.append(line)
         self._work.set()
         if self._held > MAX_QUEUED // 2:
             self._much.set()
+
+    def without_shown_lines(self, status: RunStatus) -> RunStatus:
+        """Returns the status without the last lines of the first failing rank, if the terminal has just shown them all.
+
+        Without these lines, the report of the failure contains no second copy of a traceback.
+        """
+        failure = status.failure
+        if failure is None or failure.rank is None:
+            return status
+        source = f"rank {failure.rank}"
+        shown = {without_rank_mark(source, line.text) for line in self._recent if line.source == source}
+        if not shown.issuperset(failure.tail):
+            return status
+        error = "" if shown.issuperset(failure.error.splitlines()) else failure.error
+        return status.with_(failure=replace(failure, tail=(), error=error))
 
     def on_status(self, status: RunStatus) -> None:
         with self._presenting:
