@@ -181,6 +181,15 @@ class TestAfterAnErrorOfOneRank:
         assert [line.partition(": ")[0] for line in run.shown] == ["rank 1", "rank 1", "rank 3", "rank 3"]
         assert [line.partition(": ")[0] for line in run.marked] == ["rank 2", "rank 2"]
 
+    def test_of_equal_tracebacks_the_first_is_shown_even_if_its_rank_exits_later(self) -> None:
+        run = Run()
+        for rank in (2, 1):
+            run.print(f"rank {rank}", TRACEBACK, "EOFError: EOF when reading a line")
+        for rank in (1, 2):
+            run.fail(rank, "EOFError: EOF when reading a line")
+        assert [line.partition(": ")[0] for line in run.shown] == ["rank 2", "rank 2"]
+        assert [line.partition(": ")[0] for line in run.marked] == ["rank 1", "rank 1"]
+
     def test_a_rank_that_ends_with_0_is_shown(self) -> None:
         run = Run()
         run.fail(1, "ValueError: bad batch")

@@ -244,13 +244,22 @@ class RunLines:
                 attempt.lost.append(end)
             return []
         attempt.failed[end.source] = min(end.at, attempt.failed.get(end.source, end.at))
-        released = self._release(end.source)
-        text = tuple(without_rank_mark(end.source, line.text) for line in released)
-        if text in attempt.tracebacks:
-            return [line._replace(aftermath=True) for line in released]
-        if text and TRACEBACK in text[0]:
-            attempt.tracebacks.add(text)
-        return released
+        texts = self._texts()
+        text = texts.get(end.source, [])
+        if not text or TRACEBACK not in text[0]:
+            return self._release(end.source)
+        # A rank that has printed the same traceback earlier can exit later. The diagnosis names this rank.
+        first = "" if tuple(text) in attempt.tracebacks else next(each for each in texts if texts[each] == text)
+        attempt.tracebacks.add(tuple(text))
+        same = [] if first == end.source else [line._replace(aftermath=True) for line in self._release(end.source)]
+        return [*self._release(first), *same]
+
+    def _texts(self) -> dict[str, list[str]]:
+        """Returns the texts of the held lines of each source. The source whose first line is the oldest comes first."""
+        found: dict[str, list[str]] = {}
+        for _, line in self._held:
+            found.setdefault(line.source, []).append(without_rank_mark(line.source, line.text))
+        return found
 
     def _release(self, source: str) -> list[LogLine]:
         """Returns the held lines of a rank that was not stopped."""
