@@ -104,12 +104,18 @@ def test_an_invalid_job_file_is_reported_in_one_line(cli: Cli, tmp_path: Path, c
     text, error = JOBS[case]
     (tmp_path / "job.yaml").write_text(text)
     result = cli(command, "job.yaml")
+    where = "job.yaml:2" if "unknown key" in case else "job.yaml"
     if error is None:
         assert result.code == 2
         assert len(result.errors) == 1
-        assert result.err.startswith("stepset: job.yaml: ")
+        assert result.err.startswith(f"stepset: {where}: ")
     else:
-        assert refused(result, f"job.yaml: {error}")
+        assert refused(result, f"{where}: {error}")
+
+
+def test_an_unknown_key_that_several_lines_contain_has_no_line_number(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("script: train.py\nenv: {num_node: a}\nnum_node: 2\n")
+    assert refused(cli("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
 
 
 def test_all_problems_of_a_job_file_are_reported_together(cli: Cli, tmp_path: Path) -> None:
@@ -427,7 +433,7 @@ def test_the_cause_is_shown_in_debug_mode(cli: Cli, monkeypatch: pytest.MonkeyPa
 
 def test_the_installed_program_reports_errors_in_the_same_way(program: Cli, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("script: train.py\nnum_node: 2\n")
-    assert refused(program("run", "job.yaml"), "job.yaml: unknown key 'num_node'; did you mean 'num_nodes'?")
+    assert refused(program("run", "job.yaml"), "job.yaml:2: unknown key 'num_node'; did you mean 'num_nodes'?")
     assert refused(program("run", "--nodes"), "Option '--nodes' requires an argument; see 'stepset run --help'")
 
 

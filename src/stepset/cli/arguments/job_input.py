@@ -226,4 +226,16 @@ def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -
     if flag and getattr(args, given) is not None:
         return f"{flag}: {rest}"
     field = re.match(r"[a-z_]+(?=[.:])", problem)
-    return problem if file is None or (field and field.group() in flagged) else f"{file}: {problem}"
+    return (
+        problem if file is None or (field and field.group() in flagged) else f"{_with_line(file, problem)}: {problem}"
+    )
+
+
+def _with_line(file: Path, problem: str) -> str:
+    """Returns the path of a job file, with the number of the line if the problem is a key that only one line has."""
+    key = re.search(r"\bunknown key '(\w+)'", problem)
+    if key is None or not file.is_file():  # a pipe cannot be read again
+        return str(file)
+    row = re.compile(rf"(?:^|[\s{{,])[\"']?{key[1]}[\"']?\s*:")
+    found = [number for number, line in enumerate(file.read_text("utf-8").split("\n"), 1) if row.search(line)]
+    return f"{file}:{found[0]}" if len(found) == 1 else str(file)
