@@ -55,9 +55,17 @@ def error_text(error: BaseException) -> str:
     return str(masked(f"{type(error).__name__}: {error}"))
 
 
-def masked_result(status: RunStatus) -> RunStatus:
-    """Returns a copy of `status`, in which `masked` has replaced the secrets in the result of the run."""
-    return status if status.result is None else replace(status, result=masked(status.result))
+def masked_status(status: RunStatus) -> RunStatus:
+    """Returns a copy of `status`, in which `masked` has replaced the secrets in the result and in the failure."""
+    found = status.failure
+    failure = found and replace(
+        found,
+        message=redact(found.message),
+        error=redact(found.error),
+        frame=redact(found.frame),
+        tail=tuple(map(redact, found.tail)),
+    )
+    return replace(status, result=masked(status.result), failure=failure)
 
 
 def masked(value: Any) -> Any:

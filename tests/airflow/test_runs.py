@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.log import redact
 
 import stepset
 from tests.airflow.conftest import RunDag, WriteDag
@@ -300,6 +301,29 @@ def test_secrets_that_airflow_masks_in_logs_are_masked_in_the_result(
     assert json.loads(run.xcom("train", key="stepset_training")["result"]) == masked
     extra = asset_event_extras("masked_model")[-1]
     assert {name: extra[name] for name in masked} == masked
+
+
+def test_secrets_are_masked_in_the_log_and_in_the_exception(
+    write_dag: WriteDag, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "planted-token\nplanted-second-line\n")
+    monkeypatch.setenv("AIRFLOW_CONN_HUB", json.dumps({"conn_type": "http", "password": "planted-password"}))
+    told = tmp_path / "exception.txt"
+    task = f"""
+        env = {{"TOKEN": {{"secret": "hub", "key": "token"}}, "PASSWORD": "{{{{ conn.hub.password }}}}"}}
+        write = lambda context: Path({str(told)!r}).write_text(str(context["exception"]))
+        DistributedTrainOperator({LOCAL}, env=env, on_failure_callback=write)
+    """
+    script = """
+        import os
+        print("the token:", os.environ["TOKEN"], flush=True)
+        raise ValueError("401 for " + os.environ["TOKEN"].split()[0] + " " + os.environ["PASSWORD"])
+    """
+    run = run_dag(write_dag(task, script, imports="from pathlib import Path"))
+    log = "\n".join(redact(line) for line in run.lines)  # what mask_logs of airflow.sdk.log writes
+    assert "the token: ***" in log
+    assert "ValueError: 401 for *** ***" in told.read_text()
+    assert "planted" not in log + told.read_text()
 
 
 FUNCTION = """

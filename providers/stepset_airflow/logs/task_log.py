@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stepset_airflow.airflow_internals import redact
 from stepset_airflow.logs.deduplicate import LogDeduplicator
-from stepset_airflow.transferable import masked_result
+from stepset_airflow.transferable import masked_status
 
 if TYPE_CHECKING:
     from stepset.backends.base import RunListener
@@ -182,6 +182,6 @@ class Listeners:
             pass_line(listener, line)
 
     def on_status(self, status: RunStatus) -> None:
-        status = masked_result(status)
+        status = masked_status(status)
         for listener in self._listeners:
             listener.on_status(status)

@@ -42,7 +42,7 @@ from stepset_airflow.run_record import (
     StartNew,
     next_step,
 )
-from stepset_airflow.transferable import masked_result, transferable
+from stepset_airflow.transferable import masked_status, transferable
 from stepset_airflow.triggers.workload_reference import workload_reference
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class ClusterRun:
         from stepset.run_status import Phase
         from stepset.watch.cluster.verdict import verdict_text
 
-        status = masked_result(status)
+        status = masked_status(status)
         succeeded = status.phase is Phase.SUCCEEDED
         ended = SUCCEEDED if succeeded else outcome_of(status.failure, self._task.exit_code_policy)
         stored = None if ended == RETRY else transferable(json.loads(verdict_text(status)))

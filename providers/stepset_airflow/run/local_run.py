@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from stepset_airflow.airflow_internals import mask_secret
 from stepset_airflow.exceptions import timeout_error
 from stepset_airflow.identity import attempt, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
@@ -17,7 +18,7 @@ from stepset_airflow.run.exit_policy import outcome_of
 from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
-from stepset_airflow.transferable import masked_result
+from stepset_airflow.transferable import masked_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -79,7 +80,7 @@ class LocalRun:
             except RunStoppedError:
                 raise AirflowException("the run was stopped because its task was killed") from None
             try:
-                status = masked_result(self._wait(self._handle, killed))
+                status = masked_status(self._wait(self._handle, killed))
             except AirflowTaskTimeout as error:
                 page.store_try(store)
                 raise timeout_error(error, page.status) from None
@@ -109,7 +110,8 @@ class LocalRun:
         job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
         name = free_name(run_name(self._context["ti"]), backend)
         self._task.log_warm_start()
-        return RunRequest(job, read_sources(job, base_dir), name=name, attempt=tried, stopping=killed)
+        sources = read_sources(job, base_dir)
+        return RunRequest(job, sources, name=name, attempt=tried, stopping=killed, hide=mask_secret)
 
     def _wait(self, handle: RunHandle, killed: Callable[[], bool]) -> RunStatus:
         if killed():  # on_kill was called before `self._handle` was set

@@ -21,7 +21,7 @@ from stepset_airflow.parsing.unknown_parameters import take_unknown
 from stepset_airflow.parsing.values import in_seconds, sensor_problems
 from stepset_airflow.run.task_result import result_of
 from stepset_airflow.run.trigger_event import reported_status
-from stepset_airflow.transferable import masked_result
+from stepset_airflow.transferable import masked_status
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -227,7 +227,7 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
         from stepset.run_status import Phase
 
         if status.phase is Phase.SUCCEEDED:
-            return result_of(self, masked_result(status))
+            return result_of(self, masked_status(status))
         raise TrainingTaskError.of(status)
 
     def _trigger_fields(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.watch.lines import OpenLine
 from stepset.watch.run_lines import RunLines
-from stepset_airflow.transferable import masked_result
+from stepset_airflow.transferable import masked_status
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.logs.run_logs import PodOutput
@@ -69,7 +69,7 @@ class TaskObserver:
 
     async def on_status(self, status: RunStatus) -> None:
         await self._lease.block_if_taken_over()
-        status = masked_result(status)
+        status = masked_status(status)
         if status.phase.final:
             await self._write(self._lines.end_attempt())
         self._page.record(status)

@@ -26,7 +26,7 @@ from stepset_airflow.airflow_internals import ON_KILL_TIMEOUT, USER_ACTION_CANCE
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of
 from stepset_airflow.logs.task_log import TaskLog, find_callbacks
 from stepset_airflow.task_state import is_ended, state_of
-from stepset_airflow.transferable import masked_result, transferable
+from stepset_airflow.transferable import masked_status, transferable
 from stepset_airflow.triggerer.cancellation import spawn, wait_uncancelled
 from stepset_airflow.triggerer.imports import import_in_thread
 from stepset_airflow.triggerer.log_backpressure import wait_until_read
@@ -205,7 +205,7 @@ class DistributedTrainTrigger(BaseTrigger):
                 renewal.cancel()
                 await page.close()
             payload = {
-                "status": json.loads(verdict_text(masked_result(status))),
+                "status": json.loads(verdict_text(masked_status(status))),
                 "late": not status.phase.final,
                 "gave_up": follower.gave_up,
                 "position": observer.position,

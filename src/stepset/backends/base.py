@@ -45,6 +45,8 @@ class RunRequest:
         stopping: a function that returns whether to cancel the start of the run. A local run calls the function while
             it installs the requirements. If the function returns True, the run stops the installation and raises
             RunStoppedError. Default: the start is not cancelled.
+        hide: a function that a local run calls with each value from a Secret, before the first rank starts. The caller
+            can then mask the values in its log. Default: the values are not passed to the caller.
     """
 
     job: TrainingJob
@@ -59,6 +61,7 @@ class RunRequest:
     notes: tuple[str, ...] = ()
     orphan: OrphanStop | None = None
     stopping: Callable[[], bool] | None = None
+    hide: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
