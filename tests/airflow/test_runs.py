@@ -308,10 +308,10 @@ def test_secrets_are_masked_in_the_log_and_in_the_exception(
 ) -> None:
     monkeypatch.setenv("STEPSET_SECRET_HUB_TOKEN", "planted-token\nplanted-second-line\n")
     monkeypatch.setenv("AIRFLOW_CONN_HUB", json.dumps({"conn_type": "http", "password": "planted-password"}))
-    told = tmp_path / "exception.txt"
+    notified = tmp_path / "exception.txt"
     task = f"""
         env = {{"TOKEN": {{"secret": "hub", "key": "token"}}, "PASSWORD": "{{{{ conn.hub.password }}}}"}}
-        write = lambda context: Path({str(told)!r}).write_text(str(context["exception"]))
+        write = lambda context: Path({str(notified)!r}).write_text(str(context["exception"]))
         DistributedTrainOperator({LOCAL}, env=env, on_failure_callback=write)
     """
     script = """
@@ -322,8 +322,8 @@ def test_secrets_are_masked_in_the_log_and_in_the_exception(
     run = run_dag(write_dag(task, script, imports="from pathlib import Path"))
     log = "\n".join(redact(line) for line in run.lines)  # what mask_logs of airflow.sdk.log writes
     assert "the token: ***" in log
-    assert "ValueError: 401 for *** ***" in told.read_text()
-    assert "planted" not in log + told.read_text()
+    assert "ValueError: 401 for *** ***" in notified.read_text()
+    assert "planted" not in log + notified.read_text()
 
 
 FUNCTION = """

@@ -82,8 +82,9 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
         check_module(job.module, work_dir)
     prepared = prepare_requirements(request.sources.requirements, job, os.environ, request.stopping)
     host = this_host(plan, prepared.environ, shipped if job.code is not None else work_dir)
-    for value in host.secrets.values() if request.hide is not None else ():
-        request.hide(value)
+    if request.hide is not None:
+        for value in host.secrets.values():
+            request.hide(value)
     with ExitStack() as undo:
         claims = undo.enter_context(Claims())
         addresses = pod_addresses(plan, claims.addresses(sum(group.count for group in plan.groups)))

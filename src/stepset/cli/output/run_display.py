@@ -23,7 +23,7 @@ from stepset.cli.output.terminal import source_prefix
 from stepset.errors import InfrastructureError
 from stepset.printable import printable, printable_line
 from stepset.run_status import LogLine, RunStatus
-from stepset.watch.lines import OpenLine
+from stepset.watch.lines import OpenLine, without_rank_mark
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -45,7 +45,6 @@ from stepset.watch.present.sentences import (
     state_line,
 )
 from stepset.watch.present.sources import shown_text
-from stepset.watch.rank_mark import without_rank_mark
 
 TICKS_PER_SECOND = 10
 MAX_QUEUED = 1 << 20
