@@ -307,13 +307,10 @@ def redact(value: Any) -> Any:
 
 
 def mask_secret(value: str) -> None:
-    """Masks a value in the log of the task, and in what `redact` returns (sdk.py of the provider common.compat 1.23.0).
-
-    A log consists of lines, so each line of the value is masked, too.
-    """
+    """Masks a value, and each of its lines, in the log of the task and in what `redact` returns (same source)."""
     from airflow.providers.common.compat.sdk import mask_secret
 
-    for text in dict.fromkeys((value.strip(), *map(str.strip, value.splitlines()))):
+    for text in {value.strip(), *map(str.strip, value.splitlines())}:
         mask_secret(text)
 
 
