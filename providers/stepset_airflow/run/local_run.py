@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.log import mask_secret
 
-from stepset_airflow.airflow_internals import mask_secret
 from stepset_airflow.exceptions import timeout_error
 from stepset_airflow.identity import attempt, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
@@ -111,7 +111,7 @@ class LocalRun:
         name = free_name(run_name(self._context["ti"]), backend)
         self._task.log_warm_start()
         sources = read_sources(job, base_dir)
-        return RunRequest(job, sources, name=name, attempt=tried, stopping=killed, hide=mask_secret)
+        return RunRequest(job, sources, name=name, attempt=tried, stopping=killed, hide=_mask)
 
     def _wait(self, handle: RunHandle, killed: Callable[[], bool]) -> RunStatus:
         if killed():  # on_kill was called before `self._handle` was set
@@ -122,3 +122,9 @@ class LocalRun:
             self.stop(timeout_reason(self._task) if isinstance(error, AirflowTaskTimeout) else "")
             handle.wait()
             raise
+
+
+def _mask(value: str) -> None:
+    """Masks a value, and each of its lines, in the log of the task and in what Airflow's `redact` returns."""
+    for text in {value.strip(), *map(str.strip, value.splitlines())}:
+        mask_secret(text)
