@@ -165,11 +165,12 @@ async def test_a_run_that_is_over_has_no_rank_for_a_command() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_command_has_the_environment_and_the_directory_of_the_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", ["RANK", "STEPSET_NODE_RANK"])  # the second for `framework: plain`
+async def test_the_command_has_the_environment_and_the_directory_of_the_rank(tmp_path: Path, variable: str) -> None:
     made = await _prepared(["sh", "-c", "echo $OWN; pwd; exit 9"])
     # The number of a rank that no other process of this machine has.
     words = ["2718281" if word == "2" else word for word in made.command]
-    env = {"RANK": "2718281", "OWN": "a b", "PATH": os.environ["PATH"]}
+    env = {variable: "2718281", "OWN": "a b", "PATH": os.environ["PATH"]}
     with subprocess.Popen(["sleep", "60"], env=env, cwd=tmp_path) as rank:
         try:
             done = subprocess.run(words, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, timeout=60)
@@ -178,3 +179,19 @@ async def test_the_command_has_the_environment_and_the_directory_of_the_rank(tmp
     assert (done.returncode, done.stdout, done.stderr) == (9, f"a b\n{tmp_path}\n", "")
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (3, "stepset: rank 2718281 has no process in this pod now\n")
+
+
+@pytest.mark.anyio
+async def test_a_rank_is_preferred_to_a_launcher_on_the_node_of_the_same_number(tmp_path: Path) -> None:
+    made = await _prepared(["sh", "-c", "echo $OWN"])
+    words = ["2718281" if word == "2" else word for word in made.command]
+    launcher = {"STEPSET_NODE_RANK": "2718281", "OWN": "launcher"}
+    rank = {"STEPSET_NODE_RANK": "0", "RANK": "2718281", "OWN": "rank"}
+    started = [subprocess.Popen(["sleep", "60"], env=env) for env in (launcher, rank)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, timeout=60)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert done.stdout == "rank\n"

@@ -20,8 +20,13 @@ FORBIDDEN = (403, {"kind": "Status", "code": 403, "message": 'User "x" cannot ge
 NOT_SERVED = (404, {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"})
 
 
-def requests(target: str, queue: tuple[int, Any] | None, queue_name: str = "team-a") -> list[str]:
-    """Submits a run, and returns the paths of the requests for queues. `queue` is the reply to them, if not stored."""
+def requests(
+    target: str, queue: tuple[int, Any] | None, queue_name: str = "team-a", *, namespace: bool = True
+) -> list[str]:
+    """Submits a run, and returns the paths of the requests for queues. `queue` is the reply to them, if not stored.
+
+    `namespace` states whether the namespace exists.
+    """
     paths: list[str] = []
 
     async def submitted() -> None:
@@ -30,6 +35,8 @@ def requests(target: str, queue: tuple[int, Any] | None, queue_name: str = "team
         objects.by_path[f"{QUEUES}/team-a"] = {"metadata": {"name": "team-a", "uid": "u"}}
 
         def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+            if path == "/api/v1/namespaces/ns" and not namespace:
+                return 404, {"kind": "Status", "reason": "NotFound", "code": 404, "details": {"kind": "namespaces"}}
             paths.extend([path] if "localqueues" in path else [])
             return queue if queue is not None and "localqueues" in path else objects.answer(method, path, query)
 
@@ -48,6 +55,12 @@ def test_a_missing_queue_is_bad_input(target: str) -> None:
     assert str(found.value) == (
         "scheduling.queue_name: LocalQueue 'nope' does not exist in namespace ns; use one that exists: team-a"
     )
+
+
+def test_if_the_namespace_does_not_exist_the_error_does_not_name_the_queue() -> None:
+    with pytest.raises(BadInputError) as found:
+        requests("jobset", None, "nope", namespace=False)
+    assert str(found.value).startswith("namespace: 'ns' does not exist; create it: kubectl create namespace ns")
 
 
 def test_an_existing_queue_takes_one_request() -> None:

@@ -25,14 +25,15 @@ for pid in {*filter(str.isdigit, os.listdir("/proc"))} - {str(os.getpid())}:
         words = open(f"/proc/{pid}/cmdline", "rb").read()
         agent = b"/agent" in words and (b"\\0run\\0" in words or b"\\0rank\\0--dir\\0" in words)
         started = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[19])
-        if next((env[n] for n in NAMES if n in env), b"").decode() == rank:
-            found.append((agent, started, os.readlink(f"/proc/{pid}/cwd"), env))
+        name = next((n for n in NAMES if n in env), None)
+        if name and env[name].decode() == rank:
+            found.append((name == NAMES[-1], agent, started, os.readlink(f"/proc/{pid}/cwd"), env))
     except (OSError, ValueError):
         pass
 if not found:
     print(f"stepset: rank {rank} has no process in this pod now", file=sys.stderr)
     sys.exit(3)
-_, _, directory, env = min(found, key=lambda each: each[:2])
+*_, directory, env = min(found, key=lambda each: each[:3])
 try:
     os.chdir(directory)
     os.execvpe(command[0], command, env)
@@ -48,8 +49,13 @@ _NAMES = (
     b"JAX_PROCESS_ID",
     b"MLX_RANK",
     b"DMLC_TASK_ID",
+    b"STEPSET_NODE_RANK",
 )
-"""The environment variables that may contain the number of a rank. The first variable that is set is used."""
+"""The environment variables that may contain the number of a rank. The first variable that is set is used.
+
+If a framework numbers only the nodes (`plain`), a rank has only the last variable. Launchers also have this variable.
+Therefore a process with another variable is preferred.
+"""
 
 
 async def pod_command(

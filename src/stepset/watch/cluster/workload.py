@@ -22,6 +22,7 @@ from stepset.targets.metadata import (
     PROGRAM,
     QUEUE_LABEL,
     QUEUE_PRIORITY_LABEL,
+    QUEUE_PRIORITY_LABEL,
     RANKS,
     RUN,
     SUBMITTED_BY,
@@ -183,11 +184,12 @@ def described(status: RunStatus, workload: Workload) -> RunStatus:
 
 
 def _own_labels(labels: Fields) -> dict[str, str]:
-    """Returns the labels that were set by neither stepset nor a controller."""
+    """Returns the labels that were set by neither stepset nor a controller, and the labels with the queue of the run."""
+    queue = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
     return {
         key: value
         for key, value in labels.items()
-        if isinstance(value, str) and not key.startswith(PREFIX) and "k8s.io/" not in key
+        if isinstance(value, str) and (key in queue or not (key.startswith(PREFIX) or "k8s.io/" in key))
     }
 
 

@@ -21,6 +21,7 @@ from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid
 from stepset.backends.kubernetes.submit.access_review import grant_of
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
+from stepset.backends.kubernetes.submit.namespaces import namespace_problem
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.kubernetes.submit.queues import missing_queue
 from stepset.backends.kubernetes.submit.refusals import (
@@ -117,13 +118,15 @@ class _Submission:
     async def check_references(self, objects: Sequence[Manifest]) -> None:
         """Raises BadInputError if a service account of the pods, or the queue of the workload, does not exist.
 
+        If the namespace does not exist, the error states only this.
         The last object is the workload. An object is not checked if the client has no permission to read it.
         """
         client, namespace = self._namespaced.client, self._namespaced.namespace
         missing = await missing_service_accounts(client, namespace, objects, self._mapper)
         missing += await missing_queue(client, namespace, objects[-1]["metadata"].get("labels") or {})
         if missing:
-            raise BadInputError(*missing)
+            absent = await namespace_problem(client, namespace, self._namespaced.grant.interface)
+            raise BadInputError(*([absent] if absent else missing))
 
     async def with_account(self, workload: Manifest) -> Manifest:
         """Returns the workload with the name of the account as an annotation, if the server reports the name."""
