@@ -22,6 +22,11 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "restart: unknown key 'x'; known keys: lost_node, lost_node_after, max_restarts, user_errors",
     ),
     ({"hang": {"aftr": 1}}, "hang: unknown key 'aftr'; did you mean 'after'?"),
+    (
+        {"storage": [{"mount_path": "/d", "claim": "c"}]},
+        "storage.0: unknown key 'mount_path'; did you mean 'path'?",
+    ),
+    ({"storage": [{"path": "/d", "pvc": "c"}]}, "storage.0: unknown key 'pvc'; did you mean 'claim'?"),
     ({"roles": [{"nam": "m", "image": "x"}]}, "roles.0: unknown key 'nam'; did you mean 'name'?"),
     ({"env": {"A": {"vale": "1"}}}, "env.A: unknown key 'vale'; did you mean 'value'?"),
     ({"resources_per_node": {"cpus": 1}}, "resources_per_node: unknown key 'cpus'; did you mean 'cpu'?"),

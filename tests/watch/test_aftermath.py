@@ -68,6 +68,7 @@ BARRIER = """\
 [W1127 15:19:27.613065428 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=5): Failed to recv
 Exception raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:786 (most recent call first):
 frame #22: _start + 0x21 (0x627bd1 in /usr/bin/python3)
+<omitting python frames>
 
 E1127 15:19:27.6 42 torch/distributed/elastic/agent/server/api.py:1007] Error waiting on exit barrier. Elapsed: 3 s
 E1127 15:19:27.6 42 torch/distributed/elastic/agent/server/api.py:1007] Traceback (most recent call last):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
@@ -100,11 +100,14 @@ class JobModel(BaseModel):
     """The base class of the models of a job file. Models are immutable and reject unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """The fields that are meant by keys of Kubernetes or of other tools."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if unknown := problems_of_keys(cls, data):
+        names = cls.other_names
+        if unknown := problems_of_keys(cls, data, lambda key: f"did you mean {names[key]!r}?" if key in names else ""):
             raise validation_error(*(((), text) for text in unknown))
         return data
 

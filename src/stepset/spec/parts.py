@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
@@ -25,6 +26,14 @@ Label = Annotated[str, AfterValidator(_dns_1035)]
 
 class Storage(JobModel):
     """A PersistentVolumeClaim that all pods of the run mount. Local runs use a local directory."""
+
+    other_names: ClassVar[Mapping[str, str]] = {
+        "mount_path": "path",
+        "mountPath": "path",
+        "pvc": "claim",
+        "claim_name": "claim",
+        "claimName": "claim",
+    }
 
     path: AbsolutePath
     """The path at which the volume is mounted. A local run uses the directory with this path on the local machine."""

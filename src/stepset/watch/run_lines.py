@@ -35,7 +35,7 @@ TORCHRUN_STOPS = "death signal, shutting down workers"
 """Source: torch 1.9 to 2.15, torch/distributed/elastic/agent/server/api.py, `run`."""
 _EXIT_BARRIER = re.compile(
     r"\[?[WE]\d{4} [^\]]*\b(?:TCPStore\.cpp|socket\.cpp|torch/distributed/elastic/)"
-    r"|Exception raised from |frame #\d+: |\s*\Z"
+    r"|Exception raised from |frame #\d+: |<omitting python frames>|\s*\Z"
 )
 """The lines that torchrun prints if another node leaves the exit barrier first. Source: torch 2.7 to 2.15, TCPStore.cpp
 and torch/distributed/elastic/agent/server/api.py, `_exit_barrier`."""

@@ -84,6 +84,8 @@ def test_a_component_or_a_function_in_the_place_of_a_program(tmp_path: Path, nam
             f'{PLACE}gpus: no such input; write resources_per_node={{"gpus": 8}}, or call set_accelerator_type',
         ),
         ({"arguments": ["a"]}, f'{PLACE}arguments: no such input; write args=["--epochs", "3"]'),
+        ({"retries": 3}, f"{PLACE}retries: no such input; write restart="),
+        ({"node_selector": {"a": "b"}}, f"{PLACE}node_selector: no such input; write scheduling="),
         ({"packages_to_install": ["a"]}, f"{PLACE}packages_to_install: no such input; write requirements="),
         ({"timeout": 60}, f'{PLACE}timeout: no such input; write deadline="12h"'),
         (

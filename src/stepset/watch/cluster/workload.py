@@ -22,7 +22,6 @@ from stepset.targets.metadata import (
     PROGRAM,
     QUEUE_LABEL,
     QUEUE_PRIORITY_LABEL,
-    QUEUE_PRIORITY_LABEL,
     RANKS,
     RUN,
     SUBMITTED_BY,
