@@ -183,7 +183,7 @@ def described(status: RunStatus, workload: Workload) -> RunStatus:
 
 
 def _own_labels(labels: Fields) -> dict[str, str]:
-    """Returns the labels that were set by neither stepset nor a controller, and the labels with the queue of the run."""
+    """Returns the labels that were set by neither stepset nor a controller, and the labels for a queue of Kueue."""
     queue = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
     return {
         key: value
