@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,12 @@ TRAINS_FOR_EVER = """
     child = subprocess.Popen(["sleep", "600"])
     for pid in (os.getpid(), child.pid):
         open(os.path.join(sys.argv[1], str(pid)), "w").close()
+    time.sleep(600)
+"""
+IGNORES_SIGTERM = """
+    import os, signal, sys, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
     time.sleep(600)
 """
 EXITS_WITH_0_ON_SIGTERM = """
@@ -68,6 +75,31 @@ def test_sigterm_fails_the_task_even_if_its_training_exits_with_0_and_leaves_no_
         out = worker.output
     assert "ended as failed" in out
     assert "was stopped because its task was killed" in out
+    assert "was cancelled after" in out and "to save" not in out
+    assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
+
+
+@pytest.mark.usefixtures("stepset_home")
+def test_a_run_whose_task_airflow_kills_before_its_ranks_have_exited_is_cancelled_and_its_duration_includes_the_stop(
+    write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    path = write_dag(task(pids), IGNORES_SIGTERM)
+    with start_worker(path) as worker:
+        assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
+        begun = time.time()
+        worker.terminate()
+        assert until(lambda: "the run was asked to stop: its task was killed" in worker.output, 30), worker.output
+        assert until(lambda: time.time() - begun > 5), "Airflow sends SIGKILL 5 s after SIGTERM"
+        worker.kill()
+        worker.wait(120)
+    (run,) = stepset.list_runs()
+    failure, finished = run.failure, run.finished
+    assert failure is not None and finished is not None
+    assert (run.phase, failure.kind) == (stepset.Phase.LOST, stepset.FailureKind.CANCELLED)
+    assert failure.message.startswith("the run was cancelled: its task was killed, and its ranks received SIGTERM; ")
+    assert failure.message.endswith("was asked to stop, and was killed before its ranks had exited.")
+    assert finished - begun > 1, "the ranks were silent, but the process of the run existed"
     assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
 
 

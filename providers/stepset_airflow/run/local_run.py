@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from stepset.backends.base import Backend, RunHandle, RunRequest
     from stepset.run_status import RunStatus
 
+_KILLED = "its task was killed, and its ranks received SIGTERM."
+
 
 class LocalRun:
     """The run of one task instance.
@@ -93,10 +95,11 @@ class LocalRun:
             raise task.failure(status, outcome_of(status.failure, task.exit_code_policy))
         return task_result(task, self._context, status)
 
-    def stop(self, reason: str = "") -> None:
+    def stop(self, reason: str = _KILLED) -> None:
         """Stops the run if the run was started. Each rank receives SIGTERM, and later SIGKILL.
 
-        `reason` is a part of the message of the run's failure. A second call is ignored, because a second call would
+        `reason` is a part of the message of the run's failure. The default states no time, because the process may be
+        killed before the grace period of the ranks has passed. A second call is ignored, because a second call would
         kill the ranks before they can write a checkpoint.
         """
         if self._handle is not None and not self._stopped:
@@ -119,7 +122,7 @@ class LocalRun:
         try:
             return handle.wait()
         except BaseException as error:  # if execution_timeout expires or the worker shuts down, all processes must stop
-            self.stop(timeout_reason(self._task) if isinstance(error, AirflowTaskTimeout) else "")
+            self.stop(timeout_reason(self._task) if isinstance(error, AirflowTaskTimeout) else _KILLED)
             handle.wait()
             raise
 

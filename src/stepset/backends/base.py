@@ -178,7 +178,8 @@ class RunHandle(Protocol):
         Can be called in any thread and in signal handlers.
 
         Args:
-            reason: why the run is stopped. A local run states the reason in the message of its failure.
+            reason: why the run is stopped. A local run states the reason in a note, and in the message of its failure.
+                After a reason without a full stop, the message also states how much time the ranks had to save.
         """
 
 

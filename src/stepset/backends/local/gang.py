@@ -327,8 +327,11 @@ class Gang:
         now = time.monotonic()
         requests = self._cancel_requests() or self._journal.listener_requests
         if requests:
-            why = next((f"{reason}; " for reason in requests if reason), "")
-            self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled: {why}{self._time_to_save}")
+            why = next(filter(None, requests), "")
+            if self._stopped_at is None:
+                self._journal.cancelled(why)
+            text = why if why.endswith(".") else f"{why}; {self._time_to_save}" if why else self._time_to_save
+            self._verdict_on_the_run(FailureKind.CANCELLED, f"the run was cancelled: {text}")
         if len(requests) > max(self._level, 1) and self._stopped_at is not None:
             self._level = len(requests)
             self._stop(at_once=True)

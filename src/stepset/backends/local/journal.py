@@ -26,7 +26,8 @@ T = TypeVar("T")
 _STATE_EVERY = 0.2
 """The number of seconds between two writes of the state while only lines and progress arrive."""
 _CHECK_EVERY = 2.0
-"""The number of seconds between two searches for ranks that printed a traceback and did not exit."""
+"""The number of seconds between two signs of life, and between two searches for ranks that printed a traceback and did
+not exit."""
 _SHARE = 0.05
 """The maximum fraction of the time that may be used to write the state. Only runs with very many ranks reach this
 limit."""
@@ -110,6 +111,16 @@ class Journal:
             except BaseException as error:  # noqa: BLE001  # `LocalHandle.wait` raises the listener's error
                 self.listener_error = error
 
+    def cancelled(self, reason: str) -> None:
+        """Records that the run is being stopped because of a request. `reason` may be "".
+
+        The supervisor may be killed before the ranks have exited. Then this record explains the end of the run.
+        """
+        with suppress(OSError):
+            self._run.write_stop_request(reason)
+        if reason:
+            self.tracker.note(f"the run was asked to stop: {reason}")
+
     def stop(self) -> None:
         """Records that the run is being stopped although no rank has failed."""
         self._lines.stop()
@@ -127,6 +138,7 @@ class Journal:
         now = time.monotonic()
         self._deliver(self._lines.due(now))
         if now >= self._next_check:
+            self._run.touch()
             self.tracker.note_stuck_rank(self.status, time.time())
             self._next_check = now + _CHECK_EVERY
         if self.tracker.changed:

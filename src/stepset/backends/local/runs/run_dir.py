@@ -1,8 +1,8 @@
 """Reads and writes the directory of one run, which contains its state, its job and its logs.
 
 `<home>/runs/<run>/` contains `job.json`, `state.json`, `supervisor.json`, `processes.json`, `points.json`, `lock`,
-`cancel`, `log`, `ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes these files, and
-other processes read them.
+`cancel`, `stop-request`, `log`, `ranks/` and `pods/` (docs/design/local.md). The process that runs the job writes
+these files, and other processes read them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from stepset.backends.local.liveness import (
     PROCESSES_FILE,
+    SUPERVISOR_FILE,
     processes_record,
     read_processes,
     read_supervisor,
@@ -40,6 +41,7 @@ ORIGIN_FILE = "origin.json"
 DESCRIPTION = (ORIGIN_FILE, "job.json", "state.json")
 """The files from which a run is listed, in the order in which they are deleted."""
 _POINTS_FILE = "points.json"
+_STOP_FILE = "stop-request"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ class RunDir:
         if self.alive():
             return self._with_processes(status)
         status = self._written()  # the supervisor may have written the verdict after the first read
-        return status if status.phase.final else _lost(status, read_supervisor(self.path).process, self._last_sign())
+        if status.phase.final:
+            return status
+        return _lost(status, read_supervisor(self.path).process, self._last_sign(), self._stop_request())
 
     def _with_processes(self, status: RunStatus) -> RunStatus:
         """Returns the status with the PIDs of running ranks.
@@ -139,9 +143,26 @@ class RunDir:
         return status
 
     def _last_sign(self) -> float | None:
-        """Returns the time at which the supervisor last wrote a file, in seconds since the epoch."""
+        """Returns the time at which the supervisor last wrote or touched a file, in seconds since the epoch."""
         try:
-            return max(path.stat().st_mtime for path in (self.path / "state.json", self.log))
+            files = self.path / "state.json", self.log, self.path / SUPERVISOR_FILE
+            return max(path.stat().st_mtime for path in files)
+        except OSError:
+            return None
+
+    def touch(self) -> None:
+        """Records that the supervisor exists, also while the ranks print nothing."""
+        with suppress(OSError):
+            os.utime(self.path / SUPERVISOR_FILE)
+
+    def write_stop_request(self, reason: str) -> None:
+        """Records that the supervisor stops a cancelled run. `reason` may be "". Raises OSError."""
+        self._replace(_STOP_FILE, reason.encode())
+
+    def _stop_request(self) -> str | None:
+        """Returns the reason that `write_stop_request` recorded, or None if the run was not cancelled."""
+        try:
+            return read_regular(self.path / _STOP_FILE).decode(errors="replace")
         except OSError:
             return None
 
@@ -297,8 +318,14 @@ def _ttl(run: RunDir) -> int | None:
     return default_ttl(os.environ)
 
 
-def _lost(status: RunStatus, supervisor: ProcessId | None, last_sign: float | None) -> RunStatus:
+def _lost(
+    status: RunStatus, supervisor: ProcessId | None, last_sign: float | None, stop_request: str | None
+) -> RunStatus:
     who = f"the process that ran it (pid {supervisor.pid})" if supervisor else "the process that ran it"
     text = f"{who} ended without a verdict: it was killed, or the machine was restarted."
-    failure = make_failure(FailureKind.LOST, text, restarts=status.attempt)
+    kind = FailureKind.LOST
+    if stop_request is not None:
+        kind, why = FailureKind.CANCELLED, f"{stop_request.rstrip('.')}; " if stop_request else ""
+        text = f"the run was cancelled: {why}{who} was asked to stop, and was killed before its ranks had exited."
+    failure = make_failure(kind, text, restarts=status.attempt)
     return with_lost_ranks(status).with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)
