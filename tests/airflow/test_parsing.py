@@ -314,6 +314,11 @@ def test_the_values_in_lists_of_a_mapped_task_are_checked_too() -> None:
             ' not a list; write args=[["--lr", "0.1"], ...]',
         ),
         (
+            lambda: train(task_id="train", script="train.py").expand(args=["--lr 0.1", "--lr 0.2"]),
+            "element 0: args: each element of the list in expand is the value of one task instance, and '--lr 0.1' is"
+            ' text, not a list; write args=[["--lr", "0.1"], ["--lr", "0.2"]]',
+        ),
+        (
             lambda: train(task_id="train", script="train.py").expand(num_nodes=[1, "two"], args=[["--lr"]]),
             "element 1: num_nodes: 'two' is not a whole number; give one such as 2",
         ),
@@ -330,6 +335,14 @@ def test_the_values_in_lists_of_a_mapped_task_are_checked_too() -> None:
         with DAG("nightly", schedule=None), pytest.raises(ValueError, match="task 'train'") as raised:
             maps()
         assert str(raised.value) == f"DAG 'nightly', task 'train', {expected}"
+
+
+@pytest.mark.parametrize("define", [operator, mapped])
+def test_an_argument_that_is_an_option_and_its_value_causes_a_warning(define: Define) -> None:
+    warning = "args[0]: '--lr' and its value are one argument; write them as two items of the list"
+    with pytest.warns(UserWarning, match=re.escape(f"DAG 'nightly', task 'train': {warning}")):
+        parse(define, args=["--lr {{ params.lr }}", "--name=a b"])
+    parse(define, args=["--lr={{ params.lr }} 1", "- a"])
 
 
 @pytest.mark.parametrize("path", ["/ckpt", "/ckpt/", "/ckpt/{{ run_id | replace(':', '_') }}"])

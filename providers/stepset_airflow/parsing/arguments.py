@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,8 @@ def check_values(
 
     If Airflow parses the DAG file to execute a task, the values are not checked. The task may follow a run that exists,
     and such a task does not need the job, its files or the other tasks of the DAG file. A task that creates a run
-    checks the values in `DistributedTrainOperator.prepare`.
+    checks the values in `DistributedTrainOperator.prepare`. An argument that the program probably cannot read causes a
+    warning.
 
     Args:
         operator: the class of the operator.
@@ -97,6 +99,11 @@ def check_values(
         raise TypeError(located(dict.fromkeys([*problems, *option_problems(own)]), place_of(place)))
     if get_parsing_context().task_id is None and (problems := problems_of(values)):
         raise ValueError(located(problems, place_of(place)))
+    if get_parsing_context().task_id is None and isinstance(args := values.get("args"), (list, tuple)):
+        from stepset.plan.argument_notes import argument_notes
+
+        for note in argument_notes(args):
+            warnings.warn(located([note], place_of(place)), stacklevel=2)
 
 
 def _executed_file(dag: DAG | None) -> Path | None:

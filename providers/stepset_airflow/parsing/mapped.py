@@ -150,9 +150,15 @@ def _check_instance(
         texts = [each[name] for _, each in instances if isinstance(each.get(name), str)]
         if name not in _LISTS or len(instance) > 1 or len(texts) < 2:
             raise
+        from stepset.spec.scalars import words_of
+
+        # Texts of several words are the lists of several instances. Texts of one word are the list of one instance.
+        lists = [words_of(text) for text in texts]
+        lists = lists[:2] if all(len(words) > 1 for words in lists) else [texts]
+        more = "" if len(lists) == len(texts) else ", ..."
         problem = (
             f"{name}: each element of the list in expand is the value of one task instance, and {texts[0]!r} is text,"
-            f" not a list; write {name}=[{json.dumps(texts)}, ...]"
+            f" not a list; write {name}=[{', '.join(map(json.dumps, lists))}{more}]"
         )
         raise ValueError(located([problem], place_of(place))) from None
 

@@ -14,6 +14,7 @@ from stepset.frameworks.common import uses_agent
 from stepset.frameworks.framework_spec import FrameworkSpec
 from stepset.frameworks.launcher_flags import check_launcher_flags, launcher_notes
 from stepset.frameworks.rank_starters import notes_on_ranks
+from stepset.plan.argument_notes import argument_notes
 from stepset.plan.dollar_notes import dollar_notes
 from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
@@ -38,7 +39,7 @@ def make_plan(job: TrainingJob) -> LaunchPlan:
     plan = _planned(job)
     if problems := check_launcher_flags(job, plan):
         raise BadInputError(*problems)
-    notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan), *dollar_notes(job)]
+    notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan), *dollar_notes(job), *argument_notes(job.args)]
     if not uses_agent(job):
         notes = [*notes, _without_agent(job)]
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan

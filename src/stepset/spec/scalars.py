@@ -128,12 +128,16 @@ def not_a_list(text: str) -> str:
     >>> not_a_list("['a', 1]")
     '"[\'a\', 1]" is text, not a list; write ["a", "1"]'
     """
+    return f"{shortened(repr(text))} is text, not a list; write {json.dumps(words_of(text), ensure_ascii=False)}"
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the list that `not_a_list` suggests instead of a string."""
     collection = collection_in(text)
     try:
-        words = [str(each) for each in collection] if isinstance(collection, list) else shlex.split(text) or [text]
+        return [str(each) for each in collection] if isinstance(collection, list) else shlex.split(text) or [text]
     except ValueError:  # a closing quote is missing
-        words = [text]
-    return f"{shortened(repr(text))} is text, not a list; write {json.dumps(words, ensure_ascii=False)}"
+        return [text]
 
 
 def collection_in(text: str) -> list[Any] | dict[Any, Any] | None:
