@@ -71,6 +71,10 @@ class TestValues:
             ({"num_nodes": "two"}, "num_nodes: 'two' is not a whole number; give one such as 2"),
             ({"framework": "pytorch"}, "framework: unknown framework 'pytorch'; did you mean 'torch'?"),
             ({"checkpoint_dir": "ckpt"}, "checkpoint_dir: 'ckpt' is not an absolute path; start it with '/'"),
+            (
+                {"checkpoint_dir": "ckpt/{{ run_id }}"},
+                "checkpoint_dir: 'ckpt/{{ run_id }}' is not an absolute path; start it with '/'",
+            ),
             ({"scheduling": {"queue": "a"}}, "scheduling: unknown key 'queue'; did you mean 'queue_name'?"),
             ({"target": "pod"}, "target: 'pod' is not known; use jobset, trainjob, statefulset, job, volcano"),
             ({"backend": "slurm"}, "backend: 'slurm' is not known; use local, kubernetes"),

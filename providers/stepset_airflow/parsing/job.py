@@ -11,6 +11,7 @@ from airflow.sdk import conf
 
 from stepset_airflow.logs.task_log import ranks_to_log
 from stepset_airflow.parsing.given import Given
+from stepset_airflow.parsing.templates import Templates
 from stepset_airflow.run.job_fields import ENTRIES, JOB_FIELDS, entry_problem, with_queue
 
 _ANY_PROGRAM = "pass"
@@ -65,10 +66,17 @@ def job_problems(given: Given, folder: Path | None, *, sets_function: bool) -> l
         lines = str(error).splitlines()
         found += [f"job: {line}" if line.startswith("unknown key") else line for line in lines]
         unknown |= {each.partition(":")[0].partition(".")[0].partition("[")[0] for each in error.problems}
+    found += _relative_checkpoint_dir(data.get("checkpoint_dir"), given.templates)
     ranks = _ranks_to_log(given)
     if problem is None and unknown <= _NOT_PLANNED and (data.get("command") or ranks):
         found += _plan_problems({key: value for key, value in data.items() if key not in unknown}, where, ranks)
     return found
+
+
+def _relative_checkpoint_dir(path: object, templates: Templates) -> Iterator[str]:
+    """Yields a problem if a path contains a template, but its constant start shows that the path is relative."""
+    if isinstance(path, str) and templates.start_in(path) and not path.startswith(("/", *templates.starts)):
+        yield f"checkpoint_dir: {path!r} is not an absolute path; start it with '/'"
 
 
 def _ranks_to_log(given: Given) -> frozenset[int]:
