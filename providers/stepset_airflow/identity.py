@@ -7,14 +7,17 @@ task instance. The region stays the same when the iteration is retried, deferred
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stepset_airflow.airflow_internals import loop_region_of, try_cleared_at
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
+    from stepset.run_status import RunStatus
 
 
 class TaskInstance(Protocol):
@@ -46,6 +49,17 @@ def run_name(ti: TaskInstance) -> str:
     is short enough for every target (`jobset_name_budget`), even if `free_name` appends a number.
     """
     return _name(ti, _digest(ti), ti.try_number)
+
+
+def earlier_run(ti: TaskInstance, backend: Backend) -> RunStatus | None:
+    """Returns the status of the local run of the previous try, or None if this machine has no such run."""
+    from stepset.errors import RunNotFoundError
+
+    found = None
+    with suppress(RunNotFoundError):
+        for name in _names(_name(ti, _digest(ti), ti.try_number - 1)):
+            found = backend.status(name)
+    return found
 
 
 def cluster_name(ti: TaskInstance, instance: str, generation: int) -> str:
@@ -143,19 +157,25 @@ def free_name(name: str, backend: Backend) -> str:
     """
     from stepset.errors import InfrastructureError, RunNotFoundError
 
-    generation, candidate = 1, name
-    while True:
+    def is_free(candidate: str) -> bool:
         try:
             status = backend.status(candidate)
         except RunNotFoundError:
-            return candidate
+            return True
         if not status.phase.final:
             raise InfrastructureError(
                 f"run {candidate} of this task is still {status.phase.value.lower()}; wait for it,"
                 f" or stop it with: stepset cancel {candidate}"
             )
-        generation += 1
-        candidate = f"{name}-{generation}"
+        return False
+
+    return next(filter(is_free, _names(name)))
+
+
+def _names(name: str) -> Iterator[str]:
+    """Yields the names of the first run called `name`, of the second run, and so on."""
+    yield name
+    yield from (f"{name}-{generation}" for generation in count(2))
 
 
 def attempt(ti: TaskInstance, retries: int) -> int:

@@ -18,7 +18,8 @@ from stepset.errors import InfrastructureError
 from stepset.sources import read_sources
 from stepset.spec import TrainingJob
 from stepset.spec.names import check_dns_1035, jobset_name_budget
-from stepset_airflow.identity import attempt, cluster_name, epoch, free_name, labels_of, owner_of, run_name
+from stepset.watch.present.sentences import end_sentence
+from stepset_airflow.identity import attempt, cluster_name, earlier_run, epoch, free_name, labels_of, owner_of, run_name
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,18 @@ def test_a_run_that_is_still_active_is_not_started_again(backend: LocalBackend) 
     finally:
         running.cancel()
         running.wait()
+
+
+def test_the_earlier_run_of_a_task_instance_is_the_latest_run_of_its_previous_try(backend: LocalBackend) -> None:
+    assert earlier_run(replace(Ti(), try_number=2), backend) is None
+    for name in (run_name(Ti()), f"{run_name(Ti())}-2"):
+        running = start(backend, name, "sleep", "60")
+        running.cancel(reason="its task was killed.")
+        running.wait()
+    found = earlier_run(replace(Ti(), try_number=2), backend)
+    assert found is not None and found.name == f"{run_name(Ti())}-2"
+    assert end_sentence(found).endswith(": its task was killed.")
+    assert earlier_run(Ti(), backend) is None
 
 
 def test_the_name_of_a_run_on_a_cluster_depends_on_generation_and_airflow_but_not_on_the_try() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -31,6 +32,11 @@ IGNORES_SIGTERM = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
     time.sleep(600)
+"""
+TRAINS_ONCE = """
+    import os, sys, time
+    open(os.path.join(sys.argv[1], str(os.getpid())), "w").close()
+    time.sleep(600 if os.environ["STEPSET_ATTEMPT"] == "0" else 0)
 """
 EXITS_WITH_0_ON_SIGTERM = """
     import os, signal, sys, time
@@ -101,6 +107,24 @@ def test_a_run_whose_task_airflow_kills_before_its_ranks_have_exited_is_cancelle
     assert failure.message.endswith("was asked to stop, and was killed before its ranks had exited.")
     assert finished - begun > 1, "the ranks were silent, but the process of the run existed"
     assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
+
+
+@pytest.mark.usefixtures("stepset_home")
+def test_the_try_after_a_killed_try_states_why_the_earlier_run_was_stopped(
+    write_dag: WriteDag, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    path = write_dag(task(pids, "retries=1, retry_delay=0.1"), TRAINS_ONCE)
+    with start_worker(path) as worker:
+        assert until(lambda: len(alive(pids)) == 2, STARTS_WITHIN), "the training did not start"
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.wait(120)
+        out = worker.output
+    assert "ended as success" in out
+    reason = (
+        r"this try starts another run, because run \S+ was cancelled after .* s: its task was killed, and its ranks"
+    )
+    assert re.search(reason, out), out
 
 
 @pytest.mark.usefixtures("stepset_home", "building")

@@ -6,13 +6,14 @@ LocalRun starts the run and waits until it has finished. If the task is killed, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.log import mask_secret
 
 from stepset_airflow.exceptions import timeout_error
-from stepset_airflow.identity import attempt, epoch, free_name, labels_of, run_name
+from stepset_airflow.identity import attempt, earlier_run, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.run.exit_policy import outcome_of
 from stepset_airflow.run.task_result import task_result
@@ -63,14 +64,13 @@ class LocalRun:
         from stepset.backends import backend_of
         from stepset.errors import BadInputError, RunStoppedError
         from stepset.run_status import Phase
-        from stepset_airflow.page.past_tries import failure_of
         from stepset_airflow.page.writer import open_page
         from stepset_airflow.run.parameters import parameters_of
         from stepset_airflow.run.try_reason import local_try_reason
 
         task, ti, store = self._task, self._context["ti"], self._context["task_state_store"]
         tried, cleared = attempt(ti, task.retries or 0), epoch(ti, task.retries or 0)
-        if reason := local_try_reason(tried, cleared, lambda: failure_of(store)):
+        if reason := local_try_reason(tried, cleared, self._earlier_failure):
             task.log.info(reason)
         with open_page(task, ti, {"parameters": parameters_of(task)}) as page:
             try:
@@ -94,6 +94,23 @@ class LocalRun:
             page.store_try(store)
             raise task.failure(status, outcome_of(status.failure, task.exit_code_policy))
         return task_result(task, self._context, status)
+
+    def _earlier_failure(self) -> str:
+        """Returns how the run of the previous try ended, or "" if this is unknown.
+
+        Airflow may have killed the previous try before it stored this. Then the files of the run contain the reason.
+        """
+        from stepset.backends import backend_of
+        from stepset.errors import StepsetError
+        from stepset.watch.present.sentences import end_sentence
+        from stepset_airflow.page.past_tries import failure_of
+
+        store = self._context["task_state_store"]
+        with suppress(StepsetError):
+            earlier = earlier_run(self._context["ti"], backend_of(self._backend, interface="airflow"))
+            if earlier is not None and earlier.failure is not None:
+                return failure_of(store, earlier.name) or " ".join(end_sentence(masked_status(earlier)).split())
+        return failure_of(store)
 
     def stop(self, reason: str = _KILLED) -> None:
         """Stops the run if the run was started. Each rank receives SIGTERM, and later SIGKILL.
