@@ -10,7 +10,7 @@ value of the label.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from stepset.safe_names import label_value
 
@@ -28,6 +28,24 @@ def task_of(labels: Mapping[str, str]) -> str:
         return ""
     index = f"[{labels[_INDEX]}]" if _INDEX in labels else ""
     return f"{labels[_DAG]}.{labels[_TASK]}{index}"
+
+
+def task_hint(name: str, labels: Iterable[Mapping[str, str]]) -> str:
+    """Returns the end of the message that no run is called `name`: how the runs of a task are called, or "".
+
+    Args:
+        name: a name that a user gave. A name with a dot may be the name of a task of which there is no run.
+        labels: the labels of all runs. A name without a dot may be the ID of a task in them.
+
+    >>> task_hint("fit", [{"dag_id": "nightly", "task_id": "fit"}, {}])
+    "; the task of Airflow is called 'nightly.fit'"
+    >>> task_hint("nightly.fit", []), task_hint("fit", [])
+    ('; a task of Airflow is called DAG.TASK', '')
+    """
+    if "." in name:
+        return "; a task of Airflow is called DAG.TASK"
+    found = sorted({each[_DAG] for each in labels if each.get(_TASK) == label_value(name) and _DAG in each})
+    return f"; the task of Airflow is called {f'{found[0]}.{name}'!r}" if found else ""
 
 
 def is_of_task(labels: Mapping[str, str], name: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepset.backends.airflow_tasks import is_of_task
+from stepset.backends.airflow_tasks import is_of_task, task_hint
 from stepset.backends.local.leftovers import end_processes_of
 from stepset.backends.local.liveness import SUPERVISOR_FILE, own_record
 from stepset.backends.local.private_files import make_private, open_private, write_private
@@ -120,10 +120,9 @@ class RunStore:
         found = found or [status for status in every if is_of_task(status.labels, name)]
         if not found:
             names = (each for run in every for each in (run.job, run.name))
-            task = "; a task of Airflow is called DAG.TASK" if "." in name else ""
             raise RunNotFoundError(
                 f"{name}: no such run, and no run of a job of that name; {similar(name, names)}"
-                f"{list_call(self.interface)} shows the names of runs{task}"
+                f"{list_call(self.interface)} shows the names of runs{task_hint(name, (run.labels for run in every))}"
             )
         return RunDir(self.runs / max(found, key=lambda s: s.created).name)
 
