@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { makeFilters } from "./filters.js";
 import { makeGrid } from "./grid.js";
-import { clock, count, duration, isOver, linkTo, phaseText, sweepOf, taskName } from "./words.js";
+import { clock, count, duration, isOver, linkTo, percent, phaseText, sweepOf, taskName } from "./words.js";
 
 const KEYS = "In the table: arrows, Page Up, Page Down, Home and End move, Enter opens a run, / goes to the search. "
   + "In the search: the down arrow goes to the table.";
@@ -66,7 +66,7 @@ function row({ task, training }, ahead) {
     h("td", {}, taskName(task), task.map_index >= 0 ? [" ", h("a", { href: `?${sweepOf(task)}`, class: "small" }, "compare")] : null,
       h("div", { class: "muted small" }, task.run_id)),
     h("td", {}, training.world_size ? count(training.world_size, "rank") : ""),
-    h("td", { class: "number" }, done == null ? "" : `${Math.round(100 * done)} %`),
+    h("td", { class: "number" }, done == null ? "" : `${percent(done)} %`),
     h("td", { class: "number" }, clock(training.created)),
     h("td", { class: "number" }, training.created ? duration(seconds) : ""));
 }

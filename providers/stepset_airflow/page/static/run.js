@@ -6,7 +6,7 @@ import { makeEvents } from "./events.js";
 import { makeRanks } from "./ranks.js";
 import { makeStacks } from "./stacks.js";
 import { makeTimeline } from "./timeline.js";
-import { clock, duration, isOver, logOf, mayReadLog, number, phaseText, sweepOf, taskName } from "./words.js";
+import { clock, duration, isOver, logOf, mayReadLog, number, percent, phaseText, sweepOf, taskName } from "./words.js";
 
 const TASK_OVER = ["success", "failed", "skipped", "upstream_failed", "removed"];
 const FACTS = ["Took", "Ranks", "Restarts", "Step", "Done"];
@@ -68,10 +68,10 @@ export function makeRun(announce, stacksPath) {
     write(facts.Restarts, String(training.attempt - (training.timeline[0]?.attempt ?? 0)));
     const { step, progress } = training.progress ?? {};
     write(facts.Step, step == null ? "–" : number(step));
-    write(facts.Done, progress == null ? "–" : `${Math.round(100 * progress)} %`);
+    write(facts.Done, progress == null ? "–" : `${percent(progress)} %`);
     done.hidden = progress == null;
     if (progress != null) {
-      done.setAttribute("aria-valuenow", Math.round(100 * progress));
+      done.setAttribute("aria-valuenow", percent(progress));
       done.firstChild.style.width = `${Math.max(0, Math.min(100, 100 * progress))}%`;
     }
     done.dataset.state = training.phase;

@@ -20,6 +20,9 @@ export function duration(seconds) {
   return hours ? `${hours}h${padded(minutes % 60)}m` : `${minutes}m${padded(seconds % 60)}s`;
 }
 
+/** Returns a fraction as whole percent, rounded down, like `percent` in stepset/watch/present/sentences.py. */
+export const percent = (share) => Math.floor(Number((100 * share).toFixed(6)));
+
 /** Returns a time of day in the time zone of Airflow's UI, with the date unless it is today. */
 export function clock(seconds) {
   if (!seconds) return "";

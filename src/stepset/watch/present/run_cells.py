@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepset.run_status import Progress, RunStatus
-from stepset.watch.present.sentences import duration, progress_words, ranks_words
+from stepset.watch.present.sentences import duration, percent, progress_words, ranks_words
 
 
 def run_cells(run: RunStatus, now: float) -> dict[str, str]:
@@ -37,5 +37,5 @@ def _short(progress: Progress | None) -> str:
     if progress is None:
         return ""
     if progress.progress is not None:
-        return f"{100 * progress.progress:.0f} %"
+        return percent(progress.progress)
     return progress_words(Progress(progress.step))

@@ -64,6 +64,15 @@ def phase_sentence(status: RunStatus) -> str:
     return f"run {status.name}: {', '.join(part for part in parts if part)}"
 
 
+def percent(share: float) -> str:
+    """Returns a fraction as whole percent, rounded down: 100 % means that nothing remains.
+
+    >>> percent(0.125), percent(0.175), percent(0.29), percent(0.999), percent(1.0)
+    ('12 %', '17 %', '29 %', '99 %', '100 %')
+    """
+    return f"{round(100 * share, 6) // 1:.0f} %"
+
+
 def progress_words(progress: Progress | None) -> str:
     """Returns the last progress report of the training code as text.
 
@@ -72,7 +81,7 @@ def progress_words(progress: Progress | None) -> str:
     """
     if progress is None:
         return ""
-    parts = [] if progress.progress is None else [f"{100 * progress.progress:.0f} %"]
+    parts = [] if progress.progress is None else [percent(progress.progress)]
     parts += [] if progress.step is None else [f"step {progress.step}"]
     parts += [f"{name}={value:.5g}" for name, value in progress.metrics.items()]
     return ", ".join(parts)
