@@ -29,6 +29,20 @@ class TestContextKeys:
             ' have; pass the values that it needs as arguments, such as fit(run_id="{{ run_id }}")'
         )
 
+    def test_are_reported_together_with_names_of_the_dag_file(self) -> None:
+        with DAG("nightly", schedule=None), pytest.raises(ValueError, match="from outside") as raised:
+
+            @task.distributed_train(num_nodes=2, image="train:1")
+            def fit(data: str, ti: Any = None, params: Any = None) -> str:
+                return Path(data).name
+
+        first, second = str(raised.value).splitlines()
+        assert "function: fit uses Path from outside" in first
+        assert second.endswith(
+            ": function: the ranks do not have Airflow's context; if a call of fit has no argument for ti, params, add"
+            " one"
+        )
+
     def test_without_defaults_are_an_error_in_a_mapped_task(self) -> None:
         with DAG("nightly", schedule=None), pytest.raises(ValueError, match="context") as raised:
 

@@ -147,7 +147,8 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
     """Raises ValueError if the source of a decorated function is not a program that the ranks can run.
 
     The source must be readable. The function must be defined with `def`, and must not use names of the DAG file, have
-    decorators below `@task.distributed_train`, be an async function or be a generator.
+    decorators below `@task.distributed_train`, be an async function or be a generator. The error has one line for each
+    problem, and a line for the parameters that `check_context_keys` would check next.
 
     Args:
         place: the arguments dag, task_group and task_id. The error message names the DAG, the task and the line of the
@@ -159,13 +160,25 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
     from stepset.functions.definition import source_of
     from stepset.functions.source import check_captured, check_decorators, check_kind
 
-    try:
-        source = source_of(function)
-        check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}")
-        check_kind(inspect.unwrap(function))  # decorators are not shipped
-        check_captured(function, source, "or pass {them} as arguments of the task")
-    except BadInputError as error:
-        raise ValueError(located(str(error).splitlines(), place_of(place) + _line_of(function))) from None
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}"),
+        lambda: check_kind(inspect.unwrap(function)),  # decorators are not shipped
+        lambda: check_captured(function, source_of(function), "or pass {them} as arguments of the task"),
+    )
+    problems: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except BadInputError as error:
+            problems += str(error).splitlines()
+    if not problems:
+        return
+    if keys := _context_keys(function, (), {}, mapped=False):
+        problems.append(
+            f"function: the ranks do not have Airflow's context; if a call of {function.__name__} has no argument for"
+            f" {', '.join(keys)}, add one"
+        )
+    raise ValueError(located(dict.fromkeys(problems), place_of(place) + _line_of(function))) from None
 
 
 def _line_of(function: Callable[..., Any]) -> str:
@@ -212,24 +225,32 @@ def check_context_keys(
         mapped: whether the task is mapped. Airflow does not accept context keys in `partial` and `expand`. Therefore a
             parameter whose default is None is not an error either.
     """
-    from inspect import Parameter, signature
-
-    from stepset_airflow.airflow_internals import KNOWN_CONTEXT_KEYS
-
-    parameters = signature(function)
-    given = parameters.bind_partial(*args, **kwargs).arguments
-    needed = [
-        name
-        for name, each in parameters.parameters.items()
-        if each.default is Parameter.empty or (each.default is None and not mapped)
-    ]
-    if keys := [name for name in needed if name in KNOWN_CONTEXT_KEYS and name not in given]:
+    if keys := _context_keys(function, args, kwargs, mapped=mapped):
         name = function.__name__
         remedy = f'pass the values that it needs as arguments, such as {name}(run_id="{{{{ run_id }}}}")'
         if mapped:
             remedy = f"rename the parameter{'s' if len(keys) > 1 else ''}"
         found = f"function: {name} expects {', '.join(keys)} of Airflow's context, which the ranks do not have"
         raise ValueError(located([f"{found}; {remedy}"], place_of(place)))
+
+
+def _context_keys(
+    function: Callable[..., Any], args: Collection[Any], kwargs: Mapping[str, Any], *, mapped: bool
+) -> list[str]:
+    """Returns the parameters that need an argument for the reason that `check_context_keys` describes."""
+    from inspect import Parameter, signature
+
+    from stepset_airflow.airflow_internals import KNOWN_CONTEXT_KEYS
+
+    parameters = signature(function)
+    given = parameters.bind_partial(*args, **kwargs).arguments
+    return [
+        name
+        for name, each in parameters.parameters.items()
+        if name in KNOWN_CONTEXT_KEYS
+        and name not in given
+        and (each.default is Parameter.empty or (each.default is None and not mapped))
+    ]
 
 
 def check_sensor(
