@@ -57,10 +57,16 @@ class TrainingTimeoutError(AirflowTaskTimeout):
 
 
 def timeout_error(error: AirflowTaskTimeout, status: RunStatus | None) -> AirflowTaskTimeout:
-    """Returns the exception of a task whose execution_timeout has expired. It has the hang of the run, if it hung.
+    """Returns the exception of a task whose execution_timeout has expired.
+
+    The message contains the name of the run and its progress. The exception has the hang of the run, if it hung.
 
     Args:
         status: the status of the run when the timeout expired, or None if it is unknown.
     """
-    hang = None if status is None else status.hang
-    return error if hang is None else TrainingTimeoutError(str(error), hang)
+    from stepset.watch.present.sentences import progress_words
+
+    if status is None:
+        return error
+    text = ", ".join(filter(None, (str(error), f"run {status.name}", progress_words(status.progress))))
+    return AirflowTaskTimeout(text) if status.hang is None else TrainingTimeoutError(text, status.hang)

@@ -186,6 +186,7 @@ def test_execution_timeout_fails_the_task_leaves_no_process_and_is_named_as_the_
             assert [line for line in run.lines if line.startswith("run ") and line.endswith(f": {why}")], (
                 run.explained()
             )
+            assert str(run.error).endswith(f", run {found.name}")
             failure = stepset.status(found.name).failure
             assert failure is not None and failure.message == f"the run was cancelled: {why}"
             reasons = [line for line in run.lines if line.startswith("this try starts another run, because run ")]
