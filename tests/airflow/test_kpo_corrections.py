@@ -316,6 +316,22 @@ def test_values_that_airflow_masks_are_not_shown() -> None:
     assert line.endswith('write env={"LR": "0.2", "HUB_PASSWORD": "***"}')
 
 
+def test_a_script_that_python_runs_is_started_by_torchrun() -> None:
+    assert problems(cmds=["python", "/app/train.py"]) == [
+        'cmds: a parameter of KubernetesPodOperator; write command=["torchrun", "/app/train.py"]: num_nodes and'
+        " procs_per_node determine how many processes torchrun starts"
+    ]
+    assert problems(framework="plain", cmds=["python", "/app/train.py"]) == [
+        'cmds: a parameter of KubernetesPodOperator; write command=["python", "/app/train.py"]'
+    ]
+
+
+def test_a_command_that_runs_a_script_is_removed_if_script_is_given() -> None:
+    assert problems(script="train.py", cmds=["python3", "/app/train.py"]) == [
+        "cmds: a parameter of KubernetesPodOperator; this value needs no equivalent; remove it"
+    ]
+
+
 def test_a_flag_without_its_value_causes_no_other_error() -> None:
     assert problems(cmds=["torchrun", "train.py"], arguments=["--nnodes"])
     assert problems(cmds=["torchrun", "--nnodes"])[0].startswith("cmds: a parameter of KubernetesPodOperator")

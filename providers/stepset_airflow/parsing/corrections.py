@@ -12,7 +12,7 @@ from typing import Any
 
 from stepset_airflow.airflow_internals import redact
 from stepset_airflow.parsing.kpo_parameters import KPO_PARAMETERS
-from stepset_airflow.parsing.kpo_values import Arguments, equivalents_of, in_python, merged
+from stepset_airflow.parsing.kpo_values import TORCHRUN, Arguments, equivalents_of, in_python, merged
 
 _LIMIT = 1000
 """Maximum length of a converted value. If the value is longer, the suggestion contains an example."""
@@ -99,6 +99,8 @@ class Corrections:
         write = ", ".join(f"{parameter}={_shown(parameter, suggested[parameter])}" for parameter in parameters)
         renamed = len(rows) == 1 and rows[0].path == (parameters[0],)
         note = f": {rows[0].note}" if renamed and rows[0].note else ""
+        if names == ("cmds",) and suggested.get("command", [""])[0] == TORCHRUN != self.foreign["cmds"][0]:
+            note = ": num_nodes and procs_per_node determine how many processes torchrun starts"
         return f"{', '.join(names)}: {kind} of {operators}; write {write}{note}"
 
 

@@ -21,6 +21,8 @@ Arguments = dict[str, Any]
 
 _PROGRAM = ("script", "module", "command", "function", "job")
 _SHARED_MEMORY = "/dev/shm"
+TORCHRUN = "torchrun"
+_PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 """A number of nodes or processes. A longer number is invalid for every launcher."""
 
@@ -99,7 +101,7 @@ def _equivalent(name: str, value: Any, foreign: Mapping[str, Any], own: Mapping[
     if name in ("volumes", "volume_mounts"):
         return _volumes(_plain(foreign["volumes"]), _plain(foreign["volume_mounts"]))
     if name == "cmds":
-        return None if _has_program(own) else {"command": _plain(value)}
+        return _command(_plain(value), own)
     if name in _CONVERTERS:
         return _CONVERTERS[name](_plain(value))
     if not (path := KPO_PARAMETERS[name].path):
@@ -125,6 +127,19 @@ def _plain(value: Any) -> Any:
         fields = ((value.attribute_map[name], getattr(value, name)) for name in value.openapi_types)
         return {name: _plain(each) for name, each in fields if each is not None}
     raise _NotConvertibleError
+
+
+def _command(words: Any, own: Mapping[str, Any]) -> Arguments | None:
+    """Converts `cmds`. torchrun replaces Python as the program that runs a script of a torch job.
+
+    If `script` is given, `cmds` that run a script with Python have no effect.
+    """
+    runs_script = _is_words(words) and len(words) > 1 and words[1].endswith(".py") and _PYTHON.fullmatch(words[0])
+    if _has_program(own):
+        return {} if runs_script and own.get("script") is not None else None
+    if runs_script and own.get("framework") in (None, "torch"):
+        return {"command": [TORCHRUN, *words[1:]]}
+    return {"command": words}
 
 
 def _has_program(own: Mapping[str, Any]) -> bool:
