@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepset.plan.expand import expand
-from stepset.plan.model import EnvEntry, LaunchPlan, PodGroup
+from stepset.plan.model import LaunchPlan, PodGroup
 from stepset.plan.values import FieldValue, Resolver, SecretValue, Text, Value, resolve
 
 
@@ -60,43 +60,30 @@ def explain_plan(plan: LaunchPlan, resolver: Resolver) -> list[ExplainRow]:
             origin=entry.origin,
         )
         for group in plan.groups
-        for entry, value in zip(group.env, _values(group, resolver), strict=True)
+        for entry, value in zip(group.env, _values(group, resolver)[0], strict=True)
     ]
 
 
 def explain_command(group: PodGroup, resolver: Resolver) -> list[str]:
     """Returns the command of a group as its processes get it, with references such as `$(NAME)` and `$$` replaced."""
-    known = _in_manifest(group, resolver)
+    _, known = _values(group, resolver)
     return [expand(resolve(word, resolver), known) for word in (*group.command, *group.args)]
 
 
-def _values(group: PodGroup, resolver: Resolver) -> Iterator[str]:
-    """Yields the values that the processes of a group get for the variables of the group.
+def _values(group: PodGroup, resolver: Resolver) -> tuple[list[str], Mapping[str, str]]:
+    """Returns the values that the processes of a group get for the variables of the group.
 
-    A variable in a manifest may refer to the variables before it (Kubernetes API, EnvVar). The values of variables that
-    the agent sets contain no references.
+    The second element is the variables that the manifest of the group contains, to which commands can refer. A variable
+    in a manifest may refer to the variables before it (Kubernetes API, EnvVar). The values of variables that the agent
+    sets contain no references.
     """
+    values: list[str] = []
     known: dict[str, str] = {}
     for entry in group.env:
-        text = show(entry.value, resolver)
-        yield text if _of_agent(entry.value) or not isinstance(entry.value, Text) else expand(text, known)
-        _add(known, entry, resolver)
-
-
-def _in_manifest(group: PodGroup, resolver: Resolver) -> Mapping[str, str]:
-    """Returns the variables that the manifest of a group contains, to which commands can refer."""
-    known: dict[str, str] = {}
-    for entry in group.env:
-        _add(known, entry, resolver)
-    return known
-
-
-def _add(known: dict[str, str], entry: EnvEntry, resolver: Resolver) -> None:
-    value = entry.pod_value if _of_agent(entry.value) else entry.value
-    if value is not None:
-        text = show(value, resolver)
-        known[entry.name] = expand(text, known) if isinstance(value, Text) else text
-
-
-def _of_agent(value: Value) -> bool:
-    return isinstance(value, Text) and value.needs_agent
+        of_agent = isinstance(entry.value, Text) and entry.value.needs_agent
+        in_manifest = entry.pod_value if of_agent else entry.value
+        if in_manifest is not None:
+            text = show(in_manifest, resolver)
+            known[entry.name] = expand(text, known) if isinstance(in_manifest, Text) else text
+        values.append(show(entry.value, resolver) if of_agent else known[entry.name])
+    return values, known

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 """Matches an assignment before a command, such as `A=1` in `env A=1 ./a.out`."""
-
-
-class _Every(Container[str]):
-    """The set of all options."""
-
-    def __contains__(self, option: object) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +21,15 @@ class _Wrapper:
 
     Args:
         valued: the options whose value is the next word. All other options have no value, or have the form
-            `--name=value`.
+            `--name=value`. None if the value of every option is the next word.
         words: the number of words that the wrapper expects before the command, such as a subcommand. Options are not
             counted.
         assignments: whether assignments `NAME=VALUE` may precede the command.
         module: whether `-m MODULE` is allowed in place of the command.
     """
 
-    valued: Container[str] = ()
-    words: int = 0
+    valued: frozenset[str] | None
+    words: int
     assignments: bool = False
     module: bool = False
 
@@ -97,7 +90,7 @@ _WRAPPERS = {
     "poetry": _wrapper("-C --directory -P --project", words=1),
     "singularity": _CONTAINER,
     "apptainer": _CONTAINER,
-    "nsys": _Wrapper(_Every(), words=1),
+    "nsys": _Wrapper(None, words=1),
     "perf": _wrapper(
         "-e --event -o --output -F --freq -c --count -C --cpu -r --repeat -I --interval-print --call-graph -D --delay",
         words=1,
@@ -113,10 +106,10 @@ WRAPPERS: Collection[str] = _WRAPPERS.keys()
 """The names of the wrappers."""
 
 
-def wrapped_at(command: Sequence[str], at: int = 0) -> int:
-    """Skips the wrappers at index `at` of a command, and returns the index of the program after the wrappers.
+def wrapped_at(command: Sequence[str]) -> int:
+    """Skips the wrappers at the start of a command, and returns the index of the program after the wrappers.
 
-    If there are no wrappers, the function returns `at`. If no program follows the wrappers, the function returns
+    If there are no wrappers, the function returns 0. If no program follows the wrappers, the function returns
     `len(command)`. For `uv run -m MODULE`, the function returns the index of `-m`.
 
     >>> wrapped_at(["env", "A=1", "conda", "run", "-n", "deepspeed", "torchrun", "train.py"])
@@ -124,6 +117,7 @@ def wrapped_at(command: Sequence[str], at: int = 0) -> int:
     >>> wrapped_at(["./a.out"])
     0
     """
+    at = 0
     while at < len(command) and (wrapper := _WRAPPERS.get(posixpath.basename(command[at]))):
         at = _behind(command, at + 1, wrapper)
     return at
@@ -139,7 +133,7 @@ def _behind(command: Sequence[str], at: int, wrapper: _Wrapper) -> int:
         elif options and wrapper.module and word in ("-m", "--module"):
             return at
         elif options and word.startswith("-"):
-            at += "=" not in word and word in wrapper.valued
+            at += "=" not in word and (wrapper.valued is None or word in wrapper.valued)
         elif words:
             words -= 1
         elif not (wrapper.assignments and ASSIGNMENT.fullmatch(word)):

@@ -50,7 +50,8 @@ def path_edits(tree: ast.AST, file: Path, current: Path) -> PathEdits:
     directories: dict[Path, bool] = {}
     unknown = False
     reader = _Reader(file, current)
-    for node in sorted(_statements(tree), key=lambda node: node.lineno):
+    statements = (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)))
+    for node in sorted(statements, key=lambda node: node.lineno):
         reader.assign(node)
         for added in _added(node):
             try:
@@ -60,10 +61,6 @@ def path_edits(tree: ast.AST, file: Path, current: Path) -> PathEdits:
             else:
                 directories.setdefault(path, from_current)
     return PathEdits(directories, unknown)
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.Assign | ast.AugAssign | ast.Expr]:
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)))
 
 
 def _added(node: ast.stmt) -> Iterator[ast.expr]:
@@ -128,7 +125,9 @@ class _Reader:
                 self._used_current |= self._from_current.get(name, False)
                 return self._names[name]
             case ast.JoinedStr(values=parts):
-                return "".join(str(self._value(_unformatted(part), depth + 1)) for part in parts)
+                return "".join(str(self._value(part, depth + 1)) for part in parts)
+            case ast.FormattedValue(value=value):
+                return self._value(value, depth)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return f"{self._value(left, depth + 1)}{self._value(right, depth + 1)}"
             case ast.BinOp(left=left, op=ast.Div(), right=right):
@@ -172,7 +171,3 @@ class _Reader:
             text = str(values[0])
             return _OF_ONE[name](self._absolute(text) if name in ("abspath", "realpath") else text)
         raise _UnknownError
-
-
-def _unformatted(part: ast.expr) -> ast.expr:
-    return part.value if isinstance(part, ast.FormattedValue) else part

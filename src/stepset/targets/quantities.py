@@ -29,12 +29,9 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     running: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", []):
-        amounts = _requests(container)
+        amounts = _plus(running, _requests(container))
         if container.get("restartPolicy") == "Always":  # the init container is a sidecar, which continues to run
-            running = _plus(running, amounts)
-            amounts = running
-        else:
-            amounts = _plus(running, amounts)
+            running = amounts
         peak = _most(peak, amounts)
     for container in spec.get("containers", []):
         running = _plus(running, _requests(container))
