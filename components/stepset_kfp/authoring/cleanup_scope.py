@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from stepset_kfp.authoring.cluster_checks import may_run_on_cluster
+from stepset_kfp.authoring.cluster_checks import may_run_on_cluster, pipeline_for_cluster
 from stepset_kfp.authoring.encoding import has_runtime_value
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ def _warn(place: str, training: _Scope, cleanups: list[_Scope]) -> None:
 
 def _tasks_of_pipeline() -> _Tasks | None:
     """Returns the tasks of the pipeline that is being compiled for a cluster."""
-    from kfp.dsl.pipeline_context import Pipeline
-
-    pipeline = Pipeline.get_default_pipeline()
-    return None if pipeline is None or not may_run_on_cluster({}) else _tasks.setdefault(pipeline, _Tasks())
+    pipeline = pipeline_for_cluster()
+    return None if pipeline is None else _tasks.setdefault(pipeline, _Tasks())
 
 
 def _scope(inputs: Mapping[str, Any]) -> _Scope | None:

@@ -39,7 +39,7 @@ def check_step(place: str, component: BaseComponent) -> None:
         place: the description of the task for messages.
     """
     _check_virtual_environment(place)
-    pipeline = _pipeline_for_cluster()
+    pipeline = pipeline_for_cluster()
     if pipeline is None:
         return
     image = component.component_spec.implementation.container.image
@@ -113,7 +113,7 @@ def check_training(place: str, inputs: Mapping[str, Any]) -> None:
         place: the description of the task for messages.
         inputs: the inputs of the component. The value of `job` must be a mapping or a run-time value.
     """
-    if _pipeline_for_cluster() is None or not may_run_on_cluster(inputs):
+    if pipeline_for_cluster() is None or not may_run_on_cluster(inputs):
         return
     job = inputs.get("job", {})
     if not inputs.get("image") and isinstance(job, Mapping) and not job.get("image"):
@@ -132,7 +132,7 @@ def log_pod_notes(place: str, notes: Iterable[str]) -> None:
     Args:
         place: the description of the task for messages.
     """
-    if _pipeline_for_cluster() is not None:
+    if pipeline_for_cluster() is not None:
         for note in notes:
             _log.warning("%s: %s", place, note)
 
@@ -149,7 +149,7 @@ def check_shared_dir(place: str, num_nodes: int, shared_dir: str, inputs: Mappin
         num_nodes: the number of nodes.
         shared_dir: the directory. An empty string means the workspace.
     """
-    if _pipeline_for_cluster() is None:
+    if pipeline_for_cluster() is None:
         return
     config = _pipeline_config()
     if not shared_dir and (config is None or config.workspace is None):
@@ -178,7 +178,7 @@ def check_workspace(place: str, num_nodes: Any, inputs: Mapping[str, Any]) -> No
     If the pipeline does not request access modes, the default of the KFP server applies, and the function logs a
     warning. If the requested access modes allow only one node, the function raises BadInputError.
     """
-    config = _pipeline_config() if _pipeline_for_cluster() is not None else None
+    config = _pipeline_config() if pipeline_for_cluster() is not None else None
     workspace = config.workspace if config is not None else None
     if workspace is None or not isinstance(num_nodes, int) or num_nodes < 2 or not _uses_workspace(inputs):
         return
@@ -199,7 +199,7 @@ def check_workspace(place: str, num_nodes: Any, inputs: Mapping[str, Any]) -> No
         )
 
 
-def _pipeline_for_cluster() -> Pipeline | None:
+def pipeline_for_cluster() -> Pipeline | None:
     """Returns the pipeline that is being compiled.
 
     Returns None if no pipeline is being compiled, or if KFP's local runner is in use.

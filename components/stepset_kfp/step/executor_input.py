@@ -19,6 +19,7 @@ from typing import Any
 from stepset.backends.local.processes import process_stat
 from stepset.errors import BadInputError
 from stepset_kfp.encoding import INPUT_FLAG, parameters_of, with_decoded_inputs
+from stepset_kfp.job_inputs import as_text
 
 _START = re.compile(r"\{\{\$\.(?:in|out)puts\.")
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']*)'\]\}\}")
@@ -62,8 +63,9 @@ def check_insertions(executor_input: Mapping[str, Any]) -> None:
         if not _START.search(text):
             continue
         names = _PARAMETER.findall(text)
+        # `as_text` returns the text that the launcher inserts (getPlaceholders in launcher_v2.go).
         # The inserted text may end with a brace. The next character must not complete a placeholder.
-        if "{$" in _PARAMETER.sub("{", text) or any(_UNSAFE.search(_inserted(values.get(name))) for name in names):
+        if "{$" in _PARAMETER.sub("{", text) or any(_UNSAFE.search(as_text(values.get(name))) for name in names):
             where = next((name for name, value in values.items() if text in _strings(value)), "inputs")
             raise BadInputError(
                 f"{where}: KFP replaces the placeholders in this text, and does not escape the inserted text, which"
@@ -104,8 +106,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
-
-
-def _inserted(value: Any) -> str:
-    """Returns the text that the launcher inserts for a value (getPlaceholders in launcher_v2.go)."""
-    return value if isinstance(value, str) else json.dumps(value)

@@ -9,7 +9,6 @@ from typing import Any
 
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions
-from stepset.backends.kubernetes import kubernetes_backend
 from stepset.errors import InfrastructureError, RunNotFoundError, StepsetError
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.failure_report import failure_text
@@ -36,7 +35,8 @@ def wait(component_inputs: Mapping[str, Any]) -> None:
     try:
         given = decoded_inputs(component_inputs)
         name = backend_name(given["backend"], os.environ)
-        backend = _backend(name, given["namespace"] or None)
+        cluster = ClusterOptions(namespace=given["namespace"] or None) if name == "kubernetes" else None
+        backend = backend_of(name, cluster, interface="kfp")
         status = _wait_for_end(backend, given["run"], time.monotonic() + given["timeout"], log)
     except StepsetError as error:
         fail(str(error), int(error.exit_code))
@@ -44,12 +44,6 @@ def wait(component_inputs: Mapping[str, Any]) -> None:
     if status.phase is not Phase.SUCCEEDED:
         fail(failure_text(status), int(status.exit_code))
     write_output("result", given["result"], result_text(status))
-
-
-def _backend(name: str, namespace: str | None) -> Backend:
-    if name == "kubernetes":
-        return kubernetes_backend(ClusterOptions(namespace=namespace), interface="kfp")
-    return backend_of(name, interface="kfp")
 
 
 def _wait_for_end(backend: Backend, run: str, until: float, log: StepLog) -> RunStatus:
