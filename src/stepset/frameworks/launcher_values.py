@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stepset.frameworks.launcher_options import Meaning, Setting
 from stepset.spec.devices import node_devices
 from stepset.spec.job import TrainingJob
-from stepset.spec.options import MPI, NodeLaunched, Torch
+from stepset.spec.options import MPI, Elastic, NodeLaunched, Torch
 from stepset.spec.template import node_env_from
 
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "")
@@ -53,9 +53,10 @@ class JobWorld:
         return self.nodes[1] > 1
 
     @property
-    def elastic(self) -> bool:
+    def elastic(self) -> Elastic | None:
+        """The options of an elastic world. None if the number of nodes is fixed."""
         framework = self.job.framework
-        return isinstance(framework, Torch) and framework.elastic is not None
+        return framework.elastic if isinstance(framework, Torch) else None
 
 
 def fix(facts: JobWorld, kind: str) -> str:
@@ -215,9 +216,7 @@ def _backend(facts: JobWorld, kind: str, value: str, given: dict[Meaning, Settin
 
 
 def _rdzv_id(facts: JobWorld, kind: str, value: str, given: dict[Meaning, Setting]) -> str | None:
-    framework = facts.job.framework
-    elastic = framework.elastic if isinstance(framework, Torch) else None
-    if elastic is None or value == elastic.rdzv_id:
+    if facts.elastic is None or value == facts.elastic.rdzv_id:
         return None
     return f"replaces the rendezvous ID of the run; {fix(facts, kind)}, or set framework.elastic.rdzv_id"
 
@@ -229,11 +228,10 @@ def _rdzv_conf(facts: JobWorld, kind: str, value: str, given: dict[Meaning, Sett
 
 
 def _restarts(facts: JobWorld, kind: str, value: str, given: dict[Meaning, Setting]) -> str | None:
-    framework = facts.job.framework
-    if isinstance(framework, Torch) and framework.elastic:
-        if value == str(framework.elastic.max_restarts):
+    if facts.elastic:
+        if value == str(facts.elastic.max_restarts):
             return None
-        ours = f"framework.elastic.max_restarts: {framework.elastic.max_restarts}"
+        ours = f"framework.elastic.max_restarts: {facts.elastic.max_restarts}"
         return f"contradicts {ours}; {fix(facts, kind)}, or set framework.elastic.max_restarts: {value}"
     if value == "0" or not facts.several:
         return None

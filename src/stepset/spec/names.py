@@ -27,8 +27,8 @@ _COMMON_NAMES = ("main", "__main__", "src", "..", "/")
 _POD_SUFFIX = 6  # the length of the suffix "-xxxxx", which Kubernetes appends to the names of pods
 
 
-def check_dns_1035(name: str) -> None:
-    """Raises ValueError if `name` is not a DNS-1035 label. Names of JobSets and Services must be such labels."""
+def check_dns_1035(name: str) -> str:
+    """Returns `name`. Raises ValueError if it is not a DNS-1035 label, which names of JobSets and Services must be."""
     if not DNS_1035.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a DNS-1035 label; use lower-case letters, digits and '-', starting with a letter"
@@ -36,6 +36,7 @@ def check_dns_1035(name: str) -> None:
         )
     if len(name) > LABEL_LIMIT:
         raise ValueError(f"{name!r} has {len(name)} characters; at most {LABEL_LIMIT} are allowed")
+    return name
 
 
 def jobset_name_budget(groups: Iterable[tuple[str, int]]) -> int:

@@ -15,13 +15,7 @@ from stepset.spec.quantity import Duration
 from stepset.spec.resources import Resources
 from stepset.spec.scalars import plain, shortened
 
-
-def _dns_1035(name: str) -> str:
-    check_dns_1035(name)
-    return name
-
-
-Label = Annotated[str, AfterValidator(_dns_1035)]
+Label = Annotated[str, AfterValidator(check_dns_1035)]
 
 
 class Storage(JobModel):

@@ -105,7 +105,7 @@ def without_node_env(pod_template: Mapping[str, Any], kept: Container[str]) -> d
 def node_secret_names(pod_template: Mapping[str, Any]) -> list[str]:
     """Returns the names of those variables in the training container's `env` whose values come from Secrets."""
     env = rows(node_container(pod_template), "env")
-    return [str(row.get("name")) for row in env if _refers_to_secret(row.get("valueFrom"))]
+    return [str(row.get("name")) for row in env if "secretKeyRef" in part(row, "valueFrom")]
 
 
 def node_env_from(pod_template: Mapping[str, Any]) -> list[str]:
@@ -133,7 +133,3 @@ def writable_mounts(pod_template: Mapping[str, Any], *, lasting: bool = False) -
         for mount in rows(node_container(pod_template), "volumeMounts")
         if isinstance(mount.get("mountPath"), str) and mount.get("name") in writable and not mount.get("readOnly")
     ]
-
-
-def _refers_to_secret(source: Any) -> bool:
-    return isinstance(source, Mapping) and "secretKeyRef" in source

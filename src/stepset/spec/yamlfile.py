@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -41,25 +41,18 @@ _RESOLVER: Any = yaml.resolver.Resolver()
 class _Loader(_Safe):  # type: ignore[misc, valid-type]  # its base is chosen at run time
     """A safe YAML loader that rejects duplicate keys. PyYAML's own loader uses the last value of a duplicate key."""
 
-    def construct_float(self, node: yaml.ScalarNode) -> Any:
-        return scalar(self.construct_yaml_float(node), node.value)
-
-    def construct_int(self, node: yaml.ScalarNode) -> Any:
-        return scalar(self.construct_yaml_int(node), node.value)
-
-    def construct_bool(self, node: yaml.ScalarNode) -> Any:
-        return scalar(self.construct_yaml_bool(node), node.value)
-
-    def construct_timestamp(self, node: yaml.ScalarNode) -> Any:
-        return scalar(self.construct_yaml_timestamp(node), node.value)
-
     def construct_document(self, node: yaml.Node) -> Any:
         _check(node, (), set())
         return super().construct_document(node)
 
 
+def _scalar_constructor(tag: str) -> Callable[[_Loader, yaml.ScalarNode], Any]:
+    construct = getattr(_Loader, f"construct_yaml_{tag}")
+    return lambda loader, node: scalar(construct(loader, node), node.value)
+
+
 for _tag in ("float", "int", "bool", "timestamp"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", getattr(_Loader, f"construct_{_tag}"))
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_constructor(_tag))
 for _tag in ("value", "merge"):  # the values `=` and `<<` are strings
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_scalar)
 
