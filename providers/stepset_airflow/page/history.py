@@ -34,17 +34,13 @@ class RunHistory:
 
         self._extra_fields = dict(extra_fields)
         self._stored = stored or {}
-        self._status: RunStatus | None = None
+        self.status: RunStatus | None = None
+        """The last recorded status, or None before the first call of `record`."""
         self._presenter = Presenter()
         self._timeline: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
         self._curve = Curve()
         self._shape: tuple[Any, ...] = ()
-
-    @property
-    def status(self) -> RunStatus | None:
-        """The last recorded status, or None before the first call of `record`."""
-        return self._status
 
     def record(self, status: RunStatus, now: float) -> bool:
         """Records a status. Returns whether the change is urgent.
@@ -52,7 +48,7 @@ class RunHistory:
         A change is not urgent if only the progress or the last lines of ranks have changed. `now` is the current time
         in seconds since the epoch.
         """
-        before, self._status = self._status, status
+        before, self.status = self.status, status
         if before is None:
             self._begin(status)
         elif before.attempt != status.attempt:
@@ -68,9 +64,9 @@ class RunHistory:
 
     def document(self, now: float) -> dict[str, Any]:
         """Returns the document of the page. `record` must have been called at least once."""
-        assert self._status is not None
+        assert self.status is not None
         extra_fields = {**self._extra_fields, "updated": round(now, 3)}
-        return document_of(self._status, self._timeline, self._events, self._curve.to_dict(), extra_fields)
+        return document_of(self.status, self._timeline, self._events, self._curve.to_dict(), extra_fields)
 
     def _begin(self, status: RunStatus) -> None:
         if self._stored.get("run") == status.name:

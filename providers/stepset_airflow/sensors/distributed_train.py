@@ -177,13 +177,11 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
         If `mode` is `reschedule`, each poke has its own process and does not know the last text. Therefore only the
         first poke logs a text.
         """
-        if text and text != self._last_note and self._is_first_poke(context):
-            self.log.warning(text)
+        if text and text != self._last_note:
+            later = self.reschedule and context["ti"].get_first_reschedule_date(context) is not None
+            if not later:
+                self.log.warning(text)
         self._last_note = text
-
-    def _is_first_poke(self, context: Context) -> bool:
-        """Returns False for the later pokes of `mode="reschedule"`, each of which has its own process."""
-        return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
 
     def _read(self) -> tuple[RunStatus | None, str]:
         """Returns the status of the run on the cluster. If the run does not exist, returns None and a message."""
