@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, urlencode
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -340,25 +339,6 @@ def try_cleared_at(max_tries: int, retries: int) -> int:
     (models/taskinstance.py, clear_task_instances).
     """
     return max(0, max_tries - retries)
-
-
-def plugin_tab_path(
-    dag_id: str, run_id: str, task_id: str, map_index: int, route: str, region: Region | None = None
-) -> str:
-    """Returns the path and query of the URL that opens a plugin's tab.
-
-    The tab is on the page of a task instance in Airflow's UI. ui/src/router.tsx of airflow-core defines the paths. If
-    the task instance is in a region, the query contains the region. The UI does not pass the region to the plugin's
-    page. Therefore the page reads the region from the URL.
-
-    Args:
-        map_index: the map index of the task instance, or -1 if the task is not mapped.
-        route: the `url_route` of the plugin's view.
-    """
-    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
-    dag, run, task = (quote(part, safe="") for part in (dag_id, run_id, task_id))
-    query = "" if region is None else "?" + urlencode({"region_id": region.id, "region_index": region.index})
-    return f"/dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/{route}{query}"
 
 
 def call_pod_mutation_hook(pod: V1Pod) -> None:

@@ -21,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from stepset_airflow import airflow_internals
+from stepset_airflow.links.training import plugin_tab_path
 from tests.airflow.airflow_version import AIRFLOW_3_4
 from tests.airflow.harness import ROOT
 from tests.airflow.policy import pods_changed_by
@@ -424,14 +425,14 @@ class TestUserInterface:
     def test_has_the_routes_of_a_task_instance_and_of_a_plugin_s_tab(self, script: str) -> None:
         task = "dags/:dagId/runs/:runId/tasks/:taskId"
         assert {task, f"{task}/mapped/:mapIndex", "plugin/:page/*"} <= set(re.findall(r"path:`([^`]*)`", script))
-        path = airflow_internals.plugin_tab_path
+        path = plugin_tab_path
         assert path("d", "a/b", "t", -1, "tab") == "/dags/d/runs/a%2Fb/tasks/t/plugin/tab"
         assert path("d", "r", "t", 3, "tab") == "/dags/d/runs/r/tasks/t/mapped/3/plugin/tab"
 
     @needs_3_4
     def test_names_a_region_in_the_query_of_its_address(self, script: str) -> None:
         assert {"e.REGION_ID=`region_id`", "e.REGION_INDEX=`region_index`"} <= set(re.findall(r"e\.\w+=`\w+`", script))
-        found = airflow_internals.plugin_tab_path("d", "r", "t", -1, "tab", airflow_internals.Region("7", 2))
+        found = plugin_tab_path("d", "r", "t", -1, "tab", airflow_internals.Region("7", 2))
         assert found == "/dags/d/runs/r/tasks/t/plugin/tab?region_id=7&region_index=2"
 
     def test_stores_the_chosen_theme_under_the_key_that_the_page_reads(self, script: str) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseOperatorLink, conf
 
-from stepset_airflow.airflow_internals import loop_region_of, plugin_tab_path
+from stepset_airflow.airflow_internals import Region, loop_region_of
 from stepset_airflow.identity import map_index_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,25 @@ class TrainingLink(BaseOperatorLink):
         base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
         index, region = map_index_of(ti_key), loop_region_of(ti_key)
         return base + plugin_tab_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, index, TASK_ROUTE, region)
+
+
+def plugin_tab_path(
+    dag_id: str, run_id: str, task_id: str, map_index: int, route: str, region: Region | None = None
+) -> str:
+    """Returns the path and query of the URL that opens a plugin's tab.
+
+    The tab is on the page of a task instance in Airflow's UI. ui/src/router.tsx of airflow-core defines the paths. If
+    the task instance is in a region, the query contains the region. The UI does not pass the region to the plugin's
+    page. Therefore the page reads the region from the URL.
+
+    Args:
+        map_index: the map index of the task instance, or -1 if the task is not mapped.
+        route: the `url_route` of the plugin's view.
+    """
+    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
+    dag, run, task = (quote(part, safe="") for part in (dag_id, run_id, task_id))
+    query = "" if region is None else "?" + urlencode({"region_id": region.id, "region_index": region.index})
+    return f"/dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/{route}{query}"
 
 
 @dataclass(frozen=True)
