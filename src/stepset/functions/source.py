@@ -74,10 +74,8 @@ def captured_names(source: str) -> list[str]:
     module = compile(f"from __future__ import annotations\n{source}", "<function>", "exec", dont_inherit=True)
     codes = list(_codes(module))
     everywhere = {name for code in codes for name in _names(code, _STORES) if code is module or name in _globals(code)}
-    captured = set()
-    for code in codes:
-        captured |= _names(code, _LOADS) - _names(code, _STORES) - everywhere - _OF_EVERY_MODULE
-    return sorted(captured)
+    captured = {name for code in codes for name in _names(code, _LOADS) - _names(code, _STORES)}
+    return sorted(captured - everywhere - _OF_EVERY_MODULE)
 
 
 def check_captured(function: Callable[..., Any], source: str, alternatives: str) -> None:

@@ -104,7 +104,7 @@ def _cancelled(status: RunStatus) -> bool:
 def _failure_rows(failure: Failure) -> Iterator[tuple[str, list[str]]]:
     for title, lines in failure_rows(failure):
         if title == "last lines":
-            yield title, _last(lines)
+            yield title, lines[-_LINES:]
         elif title == "see":
             yield title, [f"!{line}" for line in lines]  # a cell executes a shell command after an exclamation mark
         else:
@@ -156,10 +156,6 @@ def _result(status: RunStatus) -> Iterator[str]:
     if status.result is not None:
         text = json.dumps(status.result, indent=2, ensure_ascii=False)
         yield f'<p class="quiet">result</p><pre>{escaped(cut(text, _RESULT))}</pre>'
-
-
-def _last(lines: list[str]) -> list[str]:
-    return lines[-_LINES:]
 
 
 @as_text.register(RunStatus)

@@ -29,6 +29,7 @@ from stepset.regular_files import similar_file
 from stepset.sources import absolute
 from stepset.spec import TrainingJob
 from stepset.spec.load import read_job_file
+from stepset.unstructured import part
 
 _DIGITS = 19
 """The maximum number of characters of a number in a flag. `int` rejects a number of more than 4,300 digits."""
@@ -165,7 +166,8 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
     if args.program is not None:
         data["command" if args.command else "args"] = list(args.program)
-    if args.framework is not None and not _same_kind(data.get("framework"), args.framework):
+    # If the kind does not change, the flag `--framework` does not remove the other options of the framework.
+    if args.framework is not None and part(data, "framework").get("kind") != args.framework:
         data["framework"] = args.framework
     for field in ("module", "name", "image", "deadline", "termination_grace_period"):
         if (value := getattr(args, field)) is not None:
@@ -182,7 +184,7 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
     data = merged(data, {field: given for field, given in entries.items() if given})
     if args.hang is not None:
         hang = parse_hang(args.hang)
-        data["hang"] = hang if isinstance(hang, str) else {**_mapping(data.get("hang")), **hang}
+        data["hang"] = hang if isinstance(hang, str) else {**part(data, "hang"), **hang}
     if args.queue_name is not None:
         data = with_field(data, ("scheduling", "queue_name"), args.queue_name)
     if args.max_restarts is not None:
@@ -199,24 +201,12 @@ def _replaced_notes(content: Mapping[str, Any], data: Mapping[str, Any]) -> tupl
     return (f"args: the arguments after -- replace those of the job file: {words}",)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _number(text: str) -> int | str:
     """Converts the value of a flag to an integer. If the value is not an integer, returns the value unchanged.
 
     The model then reports the invalid value.
     """
     return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _DIGITS else text
-
-
-def _same_kind(framework: Any, kind: str) -> bool:
-    """Returns whether the framework in the job file is a mapping whose kind is `kind`.
-
-    If the result is True, the flag `--framework` does not remove the other options of the framework.
-    """
-    return isinstance(framework, Mapping) and framework.get("kind") == kind
 
 
 def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -> str:

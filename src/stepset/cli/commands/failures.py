@@ -43,14 +43,10 @@ def failures(
     chosen = known if kind is None else [_named(kind, known)]
     if output == "json":
         write_out(as_json(document("FailureKinds", {"items": chosen})))
-        return 0
-    if kind is None:
-        parts: list[str | Line | Table] = [
-            table(["KIND", "ADVICE"], [(each["kind"], each["advice"]) for each in known])
-        ]
+    elif kind is None:
+        write_out(rendered(table(["KIND", "ADVICE"], [(each["kind"], each["advice"]) for each in known])))
     else:
-        parts = [*_shown(chosen[0])]
-    write_out(rendered(*parts))
+        write_out(rendered(*_shown(chosen[0])))
     return 0
 
 

@@ -44,6 +44,8 @@ def init(
     The command detects the framework from the imports of the program. The command does not execute the program. The new
     job file passes stepset validate. The command overwrites an existing file only with --force.
     """
+    import shlex
+
     from stepset.cli.arguments.job_args import JobArgs
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.init.detect import detect
@@ -77,9 +79,10 @@ def init(
     notes = _notes(text, place, file)
     _write(file, text, force)
     why = f"{script} imports {detected.module}" if detected.module else f"{script} imports no known framework"
+    word = printable(shlex.quote(file))
     write_out(
         f"wrote {printable(file)}: framework {detected.framework}, because {printable(why)}\n"
-        f"next: stepset validate {printable(_word(file))}; stepset run {printable(_word(file))}\n"
+        f"next: stepset validate {word}; stepset run {word}\n"
     )
     for note in notes:
         print_message(printable(f"stepset: note: {note}"))
@@ -138,9 +141,3 @@ def _write(file: str, text: str, force: bool) -> None:
         raise BadInputError(f"{file}: exists; add --force to overwrite it, or give another FILE") from error
     except OSError as error:
         raise BadInputError(f"{file}: cannot be written: {error.strerror}; check the path") from error
-
-
-def _word(file: str) -> str:
-    import shlex
-
-    return shlex.quote(file)

@@ -22,7 +22,7 @@ from stepset.errors import InfrastructureError
 from stepset.targets.workload_kinds import TARGET_LIST_WITH_DEFAULT
 
 if TYPE_CHECKING:
-    from stepset.backends.base import Backend
+    from stepset.backends.base import Backend, RunRequest
     from stepset.backends.orphan_policy import OrphanStop
     from stepset.cli.arguments.job_input import JobInput
     from stepset.cli.output.run_display import RunDisplay
@@ -169,36 +169,39 @@ def _given(args: JobArgs, backend: Backend, *, resume: bool, fresh: bool) -> tup
     return (replace(given, job=fresh_job(given.job, time.time_ns())) if fresh else given), Start()
 
 
-def _notes(given: JobInput, backend_args: BackendArgs) -> tuple[str, ...]:
-    """Returns the notes about the framework, and about shell variables that a run on a cluster does not receive."""
+def _request(given: JobInput, start: Start, backend_args: BackendArgs) -> RunRequest:
+    """Reads the files of the job and returns the request to run it.
+
+    Prints the notes about the framework, and about shell variables that a run on a cluster does not receive.
+    """
+    from stepset.backends.base import RunRequest
     from stepset.cli.init.framework_note import framework_note
+    from stepset.cli.output.terminal import print_message
+    from stepset.printable import printable
+    from stepset.sources import read_sources
 
     note = framework_note(given)
-    notes = (*given.notes, *(() if note is None else (note,)))
-    if backend_args.backend == "local":
-        return notes
-    from stepset.backends.kubernetes.submit.shell_variables import unpassed_variables
+    notes = [*given.notes, *(() if note is None else (note,))]
+    if backend_args.backend != "local":
+        from stepset.backends.kubernetes.submit.shell_variables import unpassed_variables
 
-    return (*notes, *unpassed_variables(given.job, os.environ, "cli"))
+        notes += unpassed_variables(given.job, os.environ, "cli")
+    for note in notes:
+        print_message(printable(f"stepset: note: {note}"))
+    sources = read_sources(given.job, given.base_dir)
+    return RunRequest(given.job, sources, start.name, start.attempt, start.continues, start.function_file)
 
 
 def _submit(given: JobInput, start: Start, backend: Backend, backend_args: BackendArgs, output: str) -> int:
     """Creates the run without waiting for it."""
-    from stepset.backends.base import RunRequest
     from stepset.cli.arguments.standard_input import unread
     from stepset.cli.output.documents import run_document
     from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import print_message, write_out
     from stepset.printable import printable
-    from stepset.sources import read_sources
 
     lost = unread(given.job)
-    for note in _notes(given, backend_args):
-        print_message(printable(f"stepset: note: {note}"))
-    sources = read_sources(given.job, given.base_dir)
-    made = backend.submit(
-        RunRequest(given.job, sources, start.name, start.attempt, start.continues, start.function_file)
-    )
+    made = backend.submit(_request(given, start, backend_args))
     write_out(as_json(run_document(made)) if output == "json" else f"{printable(made.name)}\n")
     for note in (*made.notes, *([lost] if lost else ())):
         print_message(printable(f"stepset: note: {note}"))
@@ -227,36 +230,20 @@ def _run(
     how: _Shown,
 ) -> RunStatus:
     """Runs the job, waits until the run is finished, and prints the outcome."""
-    from stepset.backends.base import RunRequest
     from stepset.cli.arguments.resume import resume_command
     from stepset.cli.arguments.standard_input import standard_input, unread
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
     from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_message, wants_colour
-    from stepset.printable import printable
     from stepset.signals import StopRequests, on_signals
-    from stepset.sources import read_sources
 
     if backend_args.backend != "local" and (note := unread(given.job)):
         print_message(f"stepset: note: {note}")
-    for note in _notes(given, backend_args):
-        print_message(printable(f"stepset: note: {note}"))
-    sources = read_sources(given.job, given.base_dir)
+    request = _request(given, start, backend_args)
     lines = sys.stderr if how.lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)
     requests = StopRequests()
-    stdin = standard_input(given.job)
-    request = RunRequest(
-        given.job,
-        sources,
-        start.name,
-        start.attempt,
-        start.continues,
-        start.function_file,
-        stdin=stdin,
-        orphan=orphan,
-        stopping=requests.exist,
-    )
+    request = replace(request, stdin=standard_input(given.job), orphan=orphan, stopping=requests.exist)
     display = RunDisplay(
         binary(lines),
         binary(sys.stderr),

@@ -12,9 +12,9 @@ from stepset.watch.present.sentences import logs_command, rank_to_read
 _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
 
 
-def took(status: RunStatus, now: float | None = None) -> float:
+def took(status: RunStatus) -> float:
     """Returns the duration of a run in seconds. If the run is not finished, returns the seconds since its creation."""
-    return (status.finished or now or time.time()) - status.created
+    return (status.finished or time.time()) - status.created
 
 
 def outcome(status: RunStatus, colour: bool = False, flags: str = "", resume: str = "") -> str:

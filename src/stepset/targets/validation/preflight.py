@@ -93,14 +93,12 @@ def _requirements(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
 
 def check_sizes(objects: Iterable[Mapping[str, Any]]) -> None:
     """Raises BadInputError if a ConfigMap is too large for an API server."""
-    found = []
-    for each in objects:
-        if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT:
-            found.append(
-                f"ConfigMap {each['metadata']['name']}: {size} bytes; at most {CONFIG_MAP_LIMIT} can be shipped;"
-                " put large files into the image, or lower num_nodes"
-            )
-    _refuse(found)
+    _refuse(
+        f"ConfigMap {each['metadata']['name']}: {size} bytes; at most {CONFIG_MAP_LIMIT} can be shipped;"
+        " put large files into the image, or lower num_nodes"
+        for each in objects
+        if each["kind"] == "ConfigMap" and (size := content_size(each)) > CONFIG_MAP_LIMIT
+    )
 
 
 def content_size(config: Mapping[str, Any]) -> int:
