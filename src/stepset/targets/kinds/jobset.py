@@ -37,7 +37,7 @@ def render(request: RenderRequest) -> list[dict[str, Any]]:
     jobset = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": jobset_metadata(request),
+        "metadata": workload_metadata(request, more_labels=gang.queue_labels(request.job)),
         "spec": jobset_spec(request, templates),
     }
     return [*companions(request, names), *gang.pod_groups(request, templates), jobset]
@@ -63,11 +63,6 @@ def pod_templates(request: RenderRequest, style: PodStyle) -> dict[str, dict[str
     """Returns a mapping from the names of the groups to their pod templates."""
     gangs = gang.template_fields(request)
     return {group.name: pod_template(request, group, style, gangs.get(group.name)) for group in request.plan.groups}
-
-
-def jobset_metadata(request: RenderRequest) -> dict[str, Any]:
-    """Returns the `metadata` of the JobSet."""
-    return workload_metadata(request, more_labels=gang.queue_labels(request.job))
 
 
 def jobset_spec(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from stepset.targets import gang
 from stepset.targets.companions import companions
 from stepset.targets.kinds import jobset
 from stepset.targets.kinds.injection import Injection, injection, trainer_group
-from stepset.targets.kinds.jobset import job_annotations, jobset_metadata, jobset_spec, pod_templates
+from stepset.targets.kinds.jobset import job_annotations, jobset_spec, pod_templates
 from stepset.targets.kinds.limits import INDEXED_JOB_ENV, INDEXED_PODS
 from stepset.targets.metadata import TRAINER_STEP, TTL, labels, metadata, workload_metadata
 from stepset.targets.names import COMPLETION_INDEX, RESTART_ATTEMPT, PodNames
@@ -115,7 +115,7 @@ def _runtime(request: RenderRequest, templates: Mapping[str, Mapping[str, Any]],
         "spec": {
             **without_empty(mlPolicy=dict(added.policy)),
             "template": {
-                "metadata": {"labels": labels(request), "annotations": jobset_metadata(request)["annotations"]},
+                "metadata": {"labels": labels(request), "annotations": workload_metadata(request)["annotations"]},
                 "spec": spec,
             },
         },

@@ -135,7 +135,7 @@ def _session_env(request: RenderRequest, names: PodNames) -> list[str]:
     return [f"SetEnv {' '.join(words)}"] if words and not any(set(word) & set(" \"'\n") for word in words) else []
 
 
-def volumes(request: RenderRequest, group: PodGroup, *, secret: bool = True) -> tuple[list[Any], list[Any]]:
+def volumes(request: RenderRequest, group: PodGroup, *, secret: bool) -> tuple[list[Any], list[Any]]:
     """Returns the volumes and the volume mounts that a pod needs for ssh. For groups without ssh, both lists are empty.
 
     Args:

@@ -37,9 +37,7 @@ Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 """A tuple of two lists. The first list contains volumes, and the second list contains volume mounts."""
 
 
-def pod_volumes(
-    request: RenderRequest, group: PodGroup, *, scratch: bool, trainer_mounts: frozenset[str] = frozenset()
-) -> Rows:
+def pod_volumes(request: RenderRequest, group: PodGroup, *, scratch: bool, trainer_mounts: frozenset[str]) -> Rows:
     """Returns the volumes of a group's pods, and the volume mounts of the container `node`.
 
     Args:
@@ -55,12 +53,7 @@ def pod_volumes(
         _shared_memory(group),
         _storage(request),
     ]
-    volumes: list[dict[str, Any]] = []
-    mounts: list[dict[str, Any]] = []
-    for more_volumes, more_mounts in parts:
-        volumes += more_volumes
-        mounts += more_mounts
-    return volumes, mounts
+    return [row for volumes, _ in parts for row in volumes], [row for _, mounts in parts for row in mounts]
 
 
 def code_in_place(request: RenderRequest, group: PodGroup) -> bool:
