@@ -61,9 +61,8 @@ def code_in_place(request: RenderRequest, group: PodGroup) -> bool:
 
     If the pods have an agent, the result is False, because the agent copies the code to the working directory.
     """
-    runs_the_program = _runs_the_program(request, group)
     mounted = bool(request.shipped) or request.job.code_volume is not None
-    return group.agent is None and mounted and runs_the_program
+    return group.agent is None and mounted and _runs_the_program(request, group)
 
 
 def _runs_the_program(request: RenderRequest, group: PodGroup) -> bool:
@@ -121,8 +120,6 @@ def _shared_memory(group: PodGroup) -> Rows:
 def _storage(request: RenderRequest) -> Rows:
     """Returns the volumes and mounts of the job's storage. There is one volume for each claim."""
     mounted = request.job.storage
-    if not mounted:
-        return [], []
     names = {claim: f"storage-{number}" for number, claim in enumerate(dict.fromkeys(each.claim for each in mounted))}
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     mounts = [

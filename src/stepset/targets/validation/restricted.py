@@ -113,8 +113,9 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Problem]:
         for source in volume:
             if source not in ("name", "$patch") and source not in _VOLUMES and volume[source] is not None:
                 yield f"volumes.{volume.get('name', number)}.{source}", volume[source], _CLAIM
-    yield from _context(spec, "securityContext")
-    for sysctl in _rows(part(spec, "securityContext"), "sysctls"):
+    context = part(spec, "securityContext")
+    yield from _context(context)
+    for sysctl in _rows(context, "sysctls"):
         if str(sysctl.get("name")) not in _SYSCTLS:
             yield "securityContext.sysctls", sysctl.get("name"), _OMIT
     for kind in CONTAINER_KINDS:
@@ -124,8 +125,8 @@ def _pod(spec: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
-    yield from _context(row, "securityContext")
     context = part(row, "securityContext")
+    yield from _context(context)
     if context.get("privileged"):
         yield "securityContext.privileged", context["privileged"], _OMIT
     if context.get("allowPrivilegeEscalation"):
@@ -149,25 +150,24 @@ def _container(row: Mapping[str, Any]) -> Iterator[Problem]:
                 yield ".".join((*path, action, "host")), host, _OMIT
 
 
-def _context(owner: Mapping[str, Any], name: str) -> Iterator[Problem]:
+def _context(context: Mapping[str, Any]) -> Iterator[Problem]:
     """Yields the problems of the fields that are common to the security contexts of pods and containers."""
-    context = part(owner, name)
     if context.get("runAsNonRoot") is False:
-        yield f"{name}.runAsNonRoot", False, _OMIT
+        yield "securityContext.runAsNonRoot", False, _OMIT
     if context.get("runAsUser") == 0:
-        yield f"{name}.runAsUser", 0, "give the number of a user other than root"
+        yield "securityContext.runAsUser", 0, "give the number of a user other than root"
     for field, allowed in (("seccompProfile", _SECCOMP), ("appArmorProfile", _APP_ARMOR)):
         kind = part(context, field).get("type")
         if kind is not None and kind not in allowed:
-            yield f"{name}.{field}.type", kind, f"use {' or '.join(allowed)}, or leave it out"
+            yield f"securityContext.{field}.type", kind, f"use {' or '.join(allowed)}, or leave it out"
     labels = part(context, "seLinuxOptions")
     if labels.get("type") is not None and labels["type"] not in _SELINUX_TYPES:
-        yield f"{name}.seLinuxOptions.type", labels["type"], f"use one of {', '.join(_SELINUX_TYPES[1:])}"
+        yield "securityContext.seLinuxOptions.type", labels["type"], f"use one of {', '.join(_SELINUX_TYPES[1:])}"
     for field in ("user", "role"):
         if labels.get(field):
-            yield f"{name}.seLinuxOptions.{field}", labels[field], _OMIT
+            yield f"securityContext.seLinuxOptions.{field}", labels[field], _OMIT
     if part(context, "windowsOptions").get("hostProcess"):
-        yield f"{name}.windowsOptions.hostProcess", True, _OMIT
+        yield "securityContext.windowsOptions.hostProcess", True, _OMIT
 
 
 def _rows(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
