@@ -100,13 +100,13 @@ class JobModel(BaseModel):
     """The base class of the models of a job file. Models are immutable and reject unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
-    other_names: ClassVar[Mapping[str, str]] = {}
+    _other_names: ClassVar[Mapping[str, str]] = {}
     """The fields that are meant by keys of Kubernetes or of other tools."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
-        names = cls.other_names
+        names = cls._other_names
         if unknown := problems_of_keys(cls, data, lambda key: f"did you mean {names[key]!r}?" if key in names else ""):
             raise validation_error(*(((), text) for text in unknown))
         return data

@@ -21,7 +21,7 @@ Label = Annotated[str, AfterValidator(check_dns_1035)]
 class Storage(JobModel):
     """A PersistentVolumeClaim that all pods of the run mount. Local runs use a local directory."""
 
-    other_names: ClassVar[Mapping[str, str]] = {
+    _other_names: ClassVar[Mapping[str, str]] = {
         "mount_path": "path",
         "mountPath": "path",
         "pvc": "claim",
