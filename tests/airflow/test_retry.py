@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from stepset.hang import Hang, HangGroup, HangKind, StackFrame
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
+from stepset.watch.present.sentences import progress_words
 from stepset_airflow import TrainingRetryPolicy, TrainingTaskError
 from stepset_airflow.exceptions import timeout_error
 
@@ -90,6 +91,6 @@ def test_the_decision_states_the_hang_in_one_line() -> None:
 )
 def test_an_execution_timeout_is_decided_by_the_hang(status: RunStatus | None, action: RetryAction) -> None:
     error = timeout_error(AirflowTaskTimeout("execution_timeout exceeded"), status)
-    run = "" if status is None else f", run {status.name}"
-    assert isinstance(error, AirflowTaskTimeout) and str(error).startswith(f"execution_timeout exceeded{run}")
+    run = "" if status is None else f", run {status.name}, {progress_words(status.progress)}".removesuffix(", ")
+    assert isinstance(error, AirflowTaskTimeout) and str(error) == f"execution_timeout exceeded{run}"
     assert TrainingRetryPolicy().evaluate(error, 1, 3).action is action
