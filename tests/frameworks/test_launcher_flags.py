@@ -152,6 +152,16 @@ def test_a_reference_to_a_variable_that_stepset_does_not_set_is_an_error() -> No
     assert problems("torchrun --node-rank=$(JOB_COMPLETION_INDEX) --nnodes=$$(PET_X) train.py") == []
 
 
+def test_a_reference_to_a_variable_of_a_pytorchjob_is_an_error_unless_the_pods_have_it() -> None:
+    command = "torchrun --nnodes=4 --node-rank=$(RANK) train.py"
+    [found] = problems(command)
+    assert "--node-rank=$(RANK) of torchrun refers to RANK, which the pods of this job do not have; remove it" in found
+    address = "torchrun --nnodes=4 --rdzv-endpoint=$(MASTER_ADDR):29500 train.py"
+    assert len(problems(address)) == 1
+    assert problems(address, {"kind": "torch", "env_layer": "both"}) == []
+    assert problems(command, env={"RANK": "$(PET_NODE_RANK)"}) == []
+
+
 def test_flags_among_the_args_are_named_so() -> None:
     [found] = problems("torchrun", args=["--nnodes=1", "train.py"])
     assert found.startswith("args: --nnodes=1 of torchrun contradicts num_nodes: 4")

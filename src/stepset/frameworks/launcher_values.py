@@ -18,7 +18,7 @@ _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 With a shared store, rank 0 publishes its address only in the first round of the rendezvous (torch 2.15, tested).
 """
-_OURS = re.compile(r"(?<!\$)\$\(((?:PET|STEPSET)_[A-Z_]+)\)")
+_OURS = re.compile(r"(?<!\$)\$\(((?:PET|STEPSET)_[A-Z_]+|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\)")
 _STORES = ("c10d", "static")
 """The rendezvous backends of torchrun that run their store on node 0."""
 
@@ -79,10 +79,10 @@ def problem_of(facts: JobWorld, kind: str, setting: Setting, given: dict[Meaning
 
 
 def missing_reference(facts: JobWorld, kind: str, value: str) -> str | None:
-    """Returns a problem if a value refers to a missing PET_* or STEPSET_* variable. Otherwise, returns None.
+    """Returns a problem if a value refers to a missing variable of stepset or of a PyTorchJob. Otherwise, returns None.
 
     If the container does not have the variable NAME, Kubernetes does not replace `$(NAME)`. References to variables
-    with other prefixes are not checked, because the cluster may add such variables.
+    with other names are not checked, because the cluster may add such variables.
     """
     if node_env_from(facts.job.pod_template):
         return None  # an object in `envFrom` may contain the variable
