@@ -1,4 +1,7 @@
-"""Runs that a real Kueue cannot admit without a change. Each run states the change and fails after two minutes."""
+"""Runs that a real Kueue cannot admit without a change.
+
+Each run states the change. If its queue is inactive, the run waits. Otherwise, it fails after two minutes.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ def test_the_waiting_run_states_the_change(waiting: Many, run: str) -> None:
     assert re.search(pattern, " ".join(line.split())), line
 
 
-@pytest.mark.parametrize("run", CASES)
+@pytest.mark.parametrize("run", ["large", "device"])
 def test_the_run_fails_after_two_minutes_and_frees_its_place(waiting: Many, run: str) -> None:
     status = waiting.end(run)
     failure = status.failure
@@ -107,6 +110,19 @@ def test_the_run_fails_after_two_minutes_and_frees_its_place(waiting: Many, run:
     assert failure.message.endswith("; gave up after 120 s in which the problem was not fixed")
     waiting.runs.cluster.wait("its removal", lambda: run not in _jobsets(waiting.runs))
     assert failure.advice == "Make the change that the message names, or use another queue, and run the job again."
+
+
+def test_a_run_in_a_stopped_queue_outlasts_the_limit_and_starts_when_the_queue_is_resumed(waiting: Many) -> None:
+    for run in ("large", "device"):  # These runs have waited until the limit of two minutes. All runs started together.
+        waiting.end(run)
+    runs = waiting.runs
+    assert {"stopped", "flavorless"} <= _jobsets(runs)
+    for run in ("stopped", "flavorless"):
+        status = waiting.listener(run).statuses[-1]
+        assert (status.phase, status.reason) == (Phase.PENDING, "Queued")
+    resume = '{"spec": {"stopPolicy": "None"}}'
+    runs.cluster.kubectl("patch", "localqueue", "stopped", "-n", runs.namespace, "--type=merge", "-p", resume)
+    assert waiting.end("stopped").phase is Phase.SUCCEEDED
 
 
 def _jobsets(runs: Runs) -> set[str]:

@@ -130,6 +130,23 @@ def test_an_evicted_workload_is_paused_unless_kueue_gave_it_up(reason: str, paus
     assert read_kueue_workload(data).paused is paused
 
 
+@pytest.mark.parametrize(
+    ("message", "paused"),
+    [
+        ("ClusterQueue gpus is inactive", True),
+        ("ClusterQueue gpus is stopped", True),
+        ("LocalQueue team is inactive", True),
+        ("LocalQueue team is stopped", True),
+        ("ClusterQueue gpus doesn't exist", False),
+        (f"{POD_SET}{EXCEEDS}", False),
+    ],
+)
+def test_a_new_workload_in_a_queue_that_may_be_resumed_is_paused(message: str, paused: bool) -> None:
+    workload = read_kueue_workload(reserved(message, "Inadmissible"))
+    assert workload.change, "the message still states the change"
+    assert workload.paused is paused
+
+
 def test_an_admitted_workload_needs_no_change() -> None:
     conditions = [
         {"type": name, "status": "True", "reason": "", "message": ""} for name in ("QuotaReserved", "Admitted")

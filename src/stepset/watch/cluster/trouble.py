@@ -296,7 +296,7 @@ def _in_queue(objects: RunObjects, text: str, place: Waiting | None, pod: Pod | 
     """
     if place is None or not place.inadmissible:
         return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, pod, waiting=place)
-    # An evicted run was admitted before. The queue may be stopped for maintenance, or the run may be paused.
+    # The queue may be stopped for maintenance, or a user may have deactivated the Workload.
     paused = objects.queued is not None and objects.queued.paused
     limit = None if paused else FIX_BY_USER
     trouble = _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, pod, waiting=place, wait_limit=limit)

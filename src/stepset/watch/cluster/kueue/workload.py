@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from stepset.run_status import Waiting
 from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
-from stepset.watch.cluster.kueue.admission import change_needed
+from stepset.watch.cluster.kueue.admission import change_needed, may_resume
 
 _GIVEN_UP = "DeactivatedDueTo"
 """Prefix of the reason for an eviction if Kueue itself deactivated the Workload (v0.18.2 pkg/workload/workload.go)."""
@@ -33,8 +33,8 @@ class KueueWorkload(Struct, frozen=True):
             no such eviction.
         change: the change that a user must make before Kueue can admit the Workload. It is "" if Kueue may admit the
             Workload although no user makes a change.
-        paused: whether the Workload is evicted, but may be admitted again later. For example, an administrator has
-            stopped its queue for a while, or a user has deactivated the Workload.
+        paused: whether the Workload may be admitted later although it needs a change. For example, an administrator has
+            stopped its queue for a while, or a user has deactivated the Workload. False if Kueue has deactivated it.
         requests: the quantity of each resource that all pods of the Workload request together. The keys are the names
             of the resources. The mapping is empty when the Workload is admitted.
     """
@@ -75,6 +75,7 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
     by_type = conditions(part(data, "status"))
     reserved, evicted = by_type.get("QuotaReserved", {}), by_type.get("Evicted", {})
     admitted = holds(by_type.get("Admitted"))
+    given_up = holds(evicted) and text(evicted, "reason").startswith(_GIVEN_UP)
     message = change = ""
     if not admitted and holds(reserved):
         message = "quota is reserved; the queue's admission checks are not complete"
@@ -96,7 +97,7 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
         evicted_at=time_of(evicted, "lastTransitionTime") if holds(evicted) else None,
         evicted_before="" if holds(evicted) else _before(one_line(text(evicted, "message"))),
         change="" if admitted else change,
-        paused=holds(evicted) and not text(evicted, "reason").startswith(_GIVEN_UP),
+        paused=not given_up and (holds(evicted) or may_resume(one_line(text(reserved, "message")))),
         requests={} if admitted else _requests(rows(spec, "podSets")),
     )
 
