@@ -10,7 +10,7 @@ from typing import Any
 
 import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
-from stepset.backends.base import Backend, ClusterOptions, LogSelection, cancel_and_wait, names_of_runs
+from stepset.backends.base import Backend, ClusterOptions, LogSelection, names_of_runs, request_stop
 from stepset.errors import BadInputError, StepsetError, TrainingFailedError, explain_interrupt
 from stepset.html.calls import continues_sentence, diagnose_call
 from stepset.html.card import card, cell
@@ -147,7 +147,9 @@ def cancel(
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
     name, backend, cluster = located(name, backend, cluster)
-    return cancel_and_wait(backend_of(backend, cluster), name, kill=kill)[1]
+    found = backend_of(backend, cluster)
+    before = request_stop(found, name, kill=kill)
+    return before if before.phase.final else found.wait(before.name)
 
 
 def delete(

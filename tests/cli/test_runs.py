@@ -192,6 +192,33 @@ def test_cancel_stops_a_run_that_another_shell_started(cli: Cli, running: subpro
     assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
 
 
+def test_cancel_stops_several_runs_before_it_waits(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    second = cli("run", "-d", "sleep.py", "--name", "second", "--procs-per-node", "1").out.strip()
+    result = cli("cancel", "sleep", "second")
+    assert result.code == 0
+    first, other, *ends = result.errors
+    assert first.startswith("stepset: run sleep-") and other.startswith(f"stepset: run {second} is stopping; ")
+    assert sum(" was cancelled after " in line for line in ends) == 2
+    assert running.wait(60) == 130
+    assert cli("wait", "second").code == 130
+
+
+def test_cancel_does_not_kill_a_run_that_two_names_select(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    (name,) = cli("list", "-o", "name").out.split()
+    result = cli("cancel", "sleep", name)
+    assert (result.code, sum(" is stopping" in line for line in result.errors)) == (0, 1)
+    assert running.wait(60) == 130
+    assert cli("logs", "sleep").out.count("saved a checkpoint") == 4
+
+
+def test_cancel_stops_the_other_runs_if_one_does_not_exist(cli: Cli, running: subprocess.Popen[bytes]) -> None:
+    result = cli("cancel", "nope", "sleep")
+    assert result.code == 2
+    assert result.errors[0].startswith("stepset: nope: ") and "no such run" in result.errors[0]
+    assert any(" was cancelled after " in line for line in result.errors)
+    assert running.wait(60) == 130
+
+
 def test_an_interrupted_wait_states_that_the_run_continues(cli: Cli, running: subprocess.Popen[bytes]) -> None:
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     waited = cli("wait", "sleep")

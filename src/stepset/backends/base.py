@@ -306,25 +306,18 @@ class Backend(Protocol):
         """Asks the run to stop, and returns at once. A second call kills the run."""
 
 
-def cancel_and_wait(
-    backend: Backend, name: str, *, kill: bool = False, stopping: Callable[[RunStatus], None] | None = None
-) -> tuple[bool, RunStatus]:
-    """Stops a run. Returns whether the run had already finished, and the final status.
+def request_stop(backend: Backend, name: str, *, kill: bool = False) -> RunStatus:
+    """Asks a run to stop. Returns at once, with the state of the run before this call.
 
-    A run in the phase Lost is also cancelled, because its ranks may still be running.
+    A run in the phase Lost is also asked to stop, because its ranks may still be running.
 
     Args:
         kill: whether to kill the ranks at once instead of giving them time to exit.
-        stopping: a function that receives the status of a run that has been asked to stop, before the wait begins.
     """
     before = backend.cancel(name)
-    if before.phase.final:
-        return True, before
-    if kill:
+    if kill and not before.phase.final:
         backend.cancel(before.name)
-    if stopping is not None:
-        stopping(before)
-    return False, backend.wait(before.name)
+    return before
 
 
 def names_of_runs(backend: Backend, job: str) -> list[str]:

@@ -21,6 +21,15 @@ RunName = Annotated[
         show_default=False,
     ),
 ]
+RunNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME",
+        help="Names of runs, or of jobs or Airflow tasks (DAG.TASK) for their newest runs.",
+        autocompletion=run_or_job_names,
+        show_default=False,
+    ),
+]
 NewestOrName = Annotated[
     str | None,
     typer.Argument(

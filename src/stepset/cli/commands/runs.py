@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
-from stepset.cli.arguments.run_args import NewestOrName, Output, RunName, run_named
+from stepset.cli.arguments.run_args import NewestOrName, Output, RunName, RunNames, run_named
 from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -157,42 +157,81 @@ def wait(
 
 @takes_backend
 def cancel(
-    name: RunName,
+    names: RunNames,
     now: Annotated[bool, typer.Option("--now", help="Kill the ranks instead of giving them time to end.")] = False,
     output: Output = "text",
     *,
     backend_args: BackendArgs,
 ) -> int:
-    """Stop a run, and wait until it is over.
+    """Stop runs, and wait until they are over.
 
     \b
     Examples:
       stepset cancel digits
       stepset cancel digits --now
+      stepset cancel $(stepset list --job digits --phase running -o name)
+
+    The command stops all runs before it waits. If one of the runs cannot be stopped, the command stops the other runs.
+    The exit code is then the exit code of the first error. With -o json, the command prints one JSON object for each
+    run.
     """
-    from stepset.backends.base import cancel_and_wait
+    from stepset.backends.base import request_stop
     from stepset.cli.output.formats import check_format
+    from stepset.cli.output.terminal import print_message
+    from stepset.printable import printable
+
+    check_format(output, "text", "json")
+    flags = backend_args.as_flags
+    backend = backend_args.open_backend()
+    errors = _ReportedErrors()
+    asked: dict[str, RunStatus] = {}
+    for name in names:
+        with errors:
+            run = backend.status(name).name  # two names may select the same run, and a second request kills its ranks
+            if run not in asked:
+                asked[run] = request_stop(backend, run, kill=now)
+                if not asked[run].phase.final:
+                    hint = "" if now else f"; stepset cancel {run}{flags} --now kills the ranks"
+                    print_message(printable(f"stepset: run {run} is stopping{hint}"))
+    for run, before in asked.items():
+        with errors, _interruptible(f"stepset wait {run}{flags} waits until the run is over"):
+            found = before if before.phase.final else backend.wait(run)
+            _print_cancelled(found, before, flags, output)
+    return errors.code
+
+
+def _print_cancelled(found: RunStatus, before: RunStatus, flags: str, output: str) -> None:
+    """Prints the outcome of a run that `cancel` has stopped, or how the run had ended before."""
     from stepset.cli.output.terminal import print_message
     from stepset.printable import printable
     from stepset.run_status import FailureKind
 
-    check_format(output, "text", "json")
-    flags = backend_args.as_flags
-
-    def stopping(run: RunStatus) -> None:
-        hint = "" if now else f"; stepset cancel {run.name}{flags} --now kills the ranks"
-        print_message(printable(f"stepset: run {run.name} is stopping{hint}"))
-
-    backend = backend_args.open_backend()
-    with _interruptible(f"stepset wait {name}{flags} waits until the run is over"):
-        was_over, found = cancel_and_wait(backend, name, kill=now, stopping=stopping)
-    if was_over:
+    if before.phase.final:
         cancelled = found.failure is not None and found.failure.kind is FailureKind.CANCELLED
         how = FailureKind.CANCELLED.value if cancelled else found.phase.value
         print_message(printable(f"stepset: {found.name} is already over: {how}"))
-    if not was_over or output == "json":
+    if not before.phase.final or output == "json":
         _print_outcome(found, flags, output)
-    return 0
+
+
+class _ReportedErrors(AbstractContextManager[None]):
+    """Prints each error of stepset that ends its block, and continues after the block.
+
+    `code` is the exit code of the first error, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        from stepset.cli.output.terminal import report
+        from stepset.errors import StepsetError
+
+        if not isinstance(error, StepsetError):
+            return False
+        code = report(error, str(error), error.exit_code)
+        self.code = self.code or code
+        return True
 
 
 @takes_backend
