@@ -147,9 +147,8 @@ def cancel(
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
     name, backend, cluster = located(name, backend, cluster)
-    found = backend_of(backend, cluster)
-    before = request_stop(found, name, kill=kill)
-    return before if before.phase.final else found.wait(before.name)
+    before = request_stop(opened := backend_of(backend, cluster), name, kill=kill)
+    return before if before.phase.final else opened.wait(before.name)
 
 
 def delete(
