@@ -180,7 +180,7 @@ class TestARankFails:
             ("code-137", "exited with code 137 (SIGKILL); who sent the signal is unknown."),
             ("traceback", "exited with code 1: ValueError: batch 7 is empty"),
             ("segfault", "was killed by SIGSEGV: Fatal Python error: Segmentation fault"),
-            ("memory", "was killed by SIGKILL, out of memory."),
+            ("memory", "was killed by SIGKILL, out of memory (limit 128Mi)."),
         ],
     )
     def test_the_message_is_one_sentence_with_rank_pod_node_and_cause(self, ends: Many, run: str, message: str) -> None:

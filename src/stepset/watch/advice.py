@@ -32,6 +32,9 @@ ADVICE = {
     FailureKind.CANCELLED: "Run the job again if it is still needed.",
 }
 
+MEMORY_LIMIT_ADVICE = (
+    "Increase resources_per_node.memory, or use less: a smaller batch, fewer processes per node, a sharded model."
+)
 SIGNAL_ADVICE = (
     "The sender of the signal is unknown: the training code, another process, or the system; see the events, and the"
     " system's log of the machine."

@@ -16,6 +16,7 @@ from stepset.watch.advice import (
     ADVICE,
     LOCAL_SIGNAL_ADVICE,
     LOCAL_STOP_ADVICE,
+    MEMORY_LIMIT_ADVICE,
     NO_OUTPUT_ADVICE,
     RESULT_ADVICE,
     SIGNAL_ADVICE,
@@ -53,6 +54,7 @@ class Observation:
     stopped: bool = False  # whether the rank or pod was stopped on purpose, after a failure or the end of the run
     succeeded: bool = False  # whether the rank or pod has exited with code 0, and so is not a failure
     out_of_memory: bool | None = None  # whether an out-of-memory killer killed the process; None if unknown
+    memory_limit: str = ""  # the memory limit of the node's container, such as 16Gi; empty if unknown
     advice: str = ""  # the advice, if it is more specific than the advice for the kind
     how: str = ""  # what happened, such as `was evicted`. If it is empty, the exit code and the signal are used. For a
     # failure of the run as a whole, this is the message. If it is then empty, the message is `error`.
@@ -170,6 +172,8 @@ def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
         return NO_OUTPUT_ADVICE
     if o.advice:
         return o.advice
+    if kind is FailureKind.OUT_OF_MEMORY and o.memory_limit:
+        return MEMORY_LIMIT_ADVICE
     if _by_signal(o, kind):
         # The kernel kills processes with SIGKILL if the memory is full.
         of_this_machine = LOCAL_SIGNAL_ADVICE if _signal_of(o) == signals.SIGKILL else LOCAL_STOP_ADVICE
@@ -249,6 +253,7 @@ def _combine(old: Observation, new: Observation) -> Observation:
         kind=old.kind or new.kind,
         tail=_later_tail(old.tail, new.tail),
         out_of_memory=old.out_of_memory if old.out_of_memory is not None else new.out_of_memory,
+        memory_limit=old.memory_limit or new.memory_limit,
         how=old.how or new.how,
     )
 
@@ -369,6 +374,7 @@ def _message(o: Observation, kind: FailureKind, peer: Observation | None) -> str
             exit_code=o.exit_code,
             signal=o.signal,
             out_of_memory=("certain" if certain else "likely") if out_of_memory and not error else "",
+            memory_limit=o.memory_limit,
             unknown_sender=_by_signal(o, kind),
             peer="" if peer is None else peer.source,
             after=0.0 if peer is None else o.at - peer.at,

@@ -259,6 +259,23 @@ class TestPodWithoutAVerdict:
         assert (found.kind, found.exit_code) == (Kind.OUT_OF_MEMORY, 1)
 
 
+class TestMemoryLimit:
+    """kubernetes v1.33 and later report the resources of a container in its status."""
+
+    @staticmethod
+    def of_container(memory: str) -> list[Object]:
+        return [{**row, "resources": {"limits": {"memory": memory}}} for row in _ended(137, "bye\n", "OOMKilled")]
+
+    def test_is_in_the_message_and_the_advice_names_its_field(self) -> None:
+        found = _changed("jobset_without_the_agent_fails", containerStatuses=self.of_container("400Mi"))
+        assert "out of memory (limit 400Mi)" in found.message
+        assert found.advice.startswith("Increase resources_per_node.memory, or ")
+
+    def test_is_not_in_the_message_of_another_failure(self) -> None:
+        status = [{**row, "resources": {"limits": {"memory": "400Mi"}}} for row in _ended(1)]
+        assert "limit" not in _changed("jobset_without_the_agent_fails", containerStatuses=status).message
+
+
 class TestEviction:
     LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 

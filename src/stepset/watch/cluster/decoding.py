@@ -78,7 +78,9 @@ _SPEC = _fields(
     trainer=_fields("numNodes") | None,
     podSets=_list_of(_fields("count", template=_fields("", spec=_POD_SPEC))),  # of Kueue's Workload
 )
-_CONTAINER_STATUS = _fields("name ready restartCount state lastState")
+_CONTAINER_STATUS = _fields(
+    "name ready restartCount state lastState", resources=_fields("", limits=_fields("memory") | None) | None
+)
 _STATUS = _fields(
     "phase reason message conditions restarts retryCount state succeeded uncountedTerminatedPods replicas",
     containerStatuses=_list_of(_CONTAINER_STATUS),

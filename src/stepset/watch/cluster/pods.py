@@ -46,6 +46,7 @@ class End(Struct, frozen=True):
     at: float | None  # whole seconds since the epoch, as Kubernetes reports the time
     termination_message: TerminationMessage = NO_MESSAGE
     main: bool = True  # whether `container` is the container with the command
+    memory_limit: str = ""  # such as 16Gi; empty if there is none, or if the kubelet (before 1.33) does not report it
 
 
 class Wait(Struct, frozen=True):
@@ -264,6 +265,7 @@ def _end(row: Fields, ended: Fields, agent: bool) -> End:
         message="" if ran else one_line(message).rpartition("unable to start container process: ")[2],
         at=time_of(ended, "finishedAt"),
         termination_message=read_termination_message(message, code, agent) if ran else NO_MESSAGE,
+        memory_limit=text(part(row, "resources", "limits"), "memory"),
     )
 
 

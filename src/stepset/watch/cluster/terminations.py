@@ -241,7 +241,7 @@ def _verdict(pod: Pod, end: End, failed: Mapping[str, Any], placement: RankPlace
     seen = _event(pod, failed, placement)
     tail = failed.get("tail")
     lines = tuple(str(line) for line in tail) if isinstance(tail, list) else ()
-    return _with_memory(replace(seen, tail=lines), end)
+    return _with_memory(replace(seen, tail=lines), pod, end)
 
 
 def _reported(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator[Observation]:
@@ -251,7 +251,7 @@ def _reported(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator
             if event is not None and (event is rank.failed or event.get("exit_code") != 0):
                 seen = _event(pod, event, placement)
                 seen = replace(seen, tail=report.tail(seen.source))
-                yield _with_memory(seen, pod.end) if pod.end is not None else seen
+                yield _with_memory(seen, pod, pod.end) if pod.end is not None else seen
     if report.failed is not None:
         yield replace(_event(pod, report.failed, placement), tail=report.tail(pod.source))
 
@@ -262,7 +262,7 @@ def _without_verdict(pod: Pod, end: End, report: PodReport, placement: RankPlace
         failed = event.get("event") == "failed"
         if failed or (event.get("event") == "exited" and event.get("exit_code") != 0):
             seen = _event(pod, event, placement)
-            yield _with_memory(replace(seen, tail=end.termination_message.tails.get(seen.source, ())), end)
+            yield _with_memory(replace(seen, tail=end.termination_message.tails.get(seen.source, ())), pod, end)
     seen = _of_pod(
         pod,
         placement,
@@ -273,7 +273,7 @@ def _without_verdict(pod: Pod, end: End, report: PodReport, placement: RankPlace
     )
     tails = end.termination_message.tails
     tail = tails.get(seen.source) or tails.get(pod.source) or tails.get("") or _with_error(tails)
-    yield _with_memory(replace(seen, tail=tail or report.tail(seen.source) or report.tail(pod.source)), end)
+    yield _with_memory(replace(seen, tail=tail or report.tail(seen.source) or report.tail(pod.source)), pod, end)
 
 
 def _with_error(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -294,11 +294,13 @@ def _event(pod: Pod, event: Mapping[str, Any], placement: RankPlacement) -> Obse
     return observation_of(event, source, _end_time(pod), rank=rank, pod=rank_pod.name, node=rank_pod.node)
 
 
-def _with_memory(seen: Observation, end: End) -> Observation:
-    """Records in an observation whether the kubelet reports that memory was exhausted.
+def _with_memory(seen: Observation, pod: Pod, end: End) -> Observation:
+    """Records in an observation whether the kubelet reports that memory was exhausted, and the memory limit of a node.
 
     An observation of a rank that only lost a peer is not changed.
     """
+    if pod.group == NODE and end.main:
+        seen = replace(seen, memory_limit=end.memory_limit)
     if end.reason == "OOMKilled":
         return seen if seen.kind is not None or may_be_aftermath(seen) else replace(seen, out_of_memory=True)
     killed = seen.exit_code == _KILLED or seen.signal == _KILLED - 128

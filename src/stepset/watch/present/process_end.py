@@ -22,6 +22,7 @@ class ProcessEnd:
         rejected: whether the agent rejected the job or the result; the exit code is then that of the agent.
         exit_code, signal: the exit code, or the signal that terminated the process.
         out_of_memory: whether the memory was full. Empty if it was not, or if an error of the process states it.
+        memory_limit: the memory limit, which the message contains if the memory was full; empty if unknown.
         unknown_sender: whether a signal terminated the process, and the sender of the signal is unknown.
         peer: the rank that had exited with code 0 before the process lost its peer; empty if there is none.
         after: the number of seconds since the exit of `peer`.
@@ -38,6 +39,7 @@ class ProcessEnd:
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: Literal["", "certain", "likely"] = ""
+    memory_limit: str = ""
     unknown_sender: bool = False
     peer: str = ""
     after: float = 0.0
@@ -59,6 +61,7 @@ def end_of_process(end: ProcessEnd) -> str:
     how = end.how or _how(end)
     if end.out_of_memory:
         how += ", out of memory" if end.out_of_memory == "certain" else ", most likely out of memory"
+        how += f" (limit {end.memory_limit})" if end.memory_limit else ""
     elif end.unknown_sender:
         how += "; who sent the signal is unknown"
     if end.peer:
