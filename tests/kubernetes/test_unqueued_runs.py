@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from stepset.backends.kubernetes.api.lookup import Lookup, look_up
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.resources import PRIORITY_CLASSES
 from stepset.backends.kubernetes.watch import unqueued
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.targets.pod_templates import priority_classes
@@ -92,6 +94,30 @@ def test_an_unexpected_error_is_logged_once_and_does_not_end_the_checks(caplog: 
     assert odd.unqueued is None and one.unqueued is not None
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["the Workload of run odd cannot be checked: KeyError('Unknown')"]
+
+
+@pytest.mark.parametrize(
+    ("existing", "remedy"),
+    [
+        ((), "none exists; create it"),
+        (("system-node-critical",), "create it, or use another one"),
+        (("system-node-critical", "high"), "use one that exists: high"),
+    ],
+)
+def test_the_priority_classes_of_the_system_exist_but_are_not_recommended(
+    existing: tuple[str, ...], remedy: str
+) -> None:
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        missing = {"kind": "Status", "reason": "NotFound", "details": {"name": "nope"}}
+        if path.endswith("/nope"):
+            return 404, missing
+        return 200, listing(*({"metadata": {"name": name}} for name in existing))
+
+    async def found() -> Lookup:
+        async with ApiServer(answer) as server, client_at(server.port) as client:
+            return await look_up(client, PRIORITY_CLASSES, "", "nope")
+
+    assert asyncio.run(found()).remedy == remedy
 
 
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/ns/workloads"

@@ -25,7 +25,7 @@ class Lookup:
         found: the object. None if the object does not exist, or if the account cannot read the object.
         readable: whether the account may read the object.
         others: if the object does not exist, the names of the existing objects of the same kind. None if the account
-            cannot list the objects.
+            cannot list the objects, or if only objects for the system exist.
     """
 
     found: Manifest | None = None
@@ -71,6 +71,5 @@ async def look_up(client: Client, resource: Resource, namespace: str, name: str)
         return Lookup(readable=False)
     listed = await client.get(resource.path(namespace), {"limit": "500"})
     names = [text(part(each, "metadata"), "name") for each in rows(listed.body, "items")]
-    if resource == PRIORITY_CLASSES:
-        names = [each for each in names if not each.startswith("system-")]
-    return Lookup(others=names if listed.accepted else None)
+    usable = [each for each in names if resource != PRIORITY_CLASSES or not each.startswith("system-")]
+    return Lookup(others=usable if listed.accepted and (usable or not names) else None)
