@@ -69,6 +69,7 @@ def test_a_machine_without_problems(cli: Cli) -> None:
     found = cli("doctor")
     assert (found.code, found.err) == (0, "")
     assert found.out.startswith("ok: versions: stepset ")
+    assert ": frameworks: " in found.out
 
 
 def test_a_directory_that_cannot_hold_runs_is_a_problem(
@@ -88,6 +89,7 @@ def test_a_cluster_without_problems(cli: Cli, tmp_path: Path) -> None:
     with _cluster(tmp_path) as flags:
         found = cli("doctor", *flags)
     assert found.code == 0, found
+    assert ": frameworks: " not in found.out, "the image of the job contains the framework"
     assert "Kubernetes v1.36.0\n" in found.out and "ok: cluster GPUs: 16 devices nvidia.com/gpu\n" in found.out
     assert "ok: controllers: targets: trainjob, jobset, statefulset, job, volcano\n" in found.out
 

@@ -14,7 +14,7 @@ from tests.cluster.runs import ACCOUNT, Runs, terminating
 pytestmark = pytest.mark.cluster
 
 VALIDATOR = Draft202012Validator(output_schema())
-MACHINE = ("versions", "frameworks", "runs", "shared memory", "GPUs", "ports")
+MACHINE = ("versions", "runs", "shared memory", "GPUs", "ports")
 
 
 def findings(runs: Runs) -> list[dict[str, str]]:

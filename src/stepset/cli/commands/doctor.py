@@ -34,11 +34,11 @@ def doctor(
       stepset doctor --backend kubernetes --namespace ml --target trainjob
       stepset doctor --backend kubernetes --namespace ml --queue team-a
 
-    The command prints the versions of stepset, Python and the frameworks. On this machine, the command checks the
-    directory of the runs, shared memory, GPUs and ports. On a cluster, the command checks the connection, permissions,
-    controllers and GPUs. With --queue, the command also checks a LocalQueue of Kueue, the ClusterQueue of the
-    LocalQueue, and the permission to read Workloads. The command prints a fix for each problem. The exit code is 1 if
-    there is a problem, and 3 if the cluster cannot be reached.
+    The command prints the versions of stepset and Python, and for local runs the versions of the frameworks. On this
+    machine, the command checks the directory of the runs, shared memory, GPUs and ports. On a cluster, the command
+    checks the connection, permissions, controllers and GPUs. With --queue, the command also checks a LocalQueue of
+    Kueue, the ClusterQueue of the LocalQueue, and the permission to read Workloads. The command prints a fix for each
+    problem. The exit code is 1 if there is a problem, and 3 if the cluster cannot be reached.
     """
     from stepset.cli.doctor.findings import exit_code, no_connection
     from stepset.cli.doctor.machine import machine_findings
@@ -51,7 +51,7 @@ def doctor(
     check_format(output, "text", "json")
     check_target(target)
     backend_args.check()
-    found = list(machine_findings(os.environ))
+    found = list(machine_findings(os.environ, trains=backend_args.backend == "local"))
     if backend_args.backend == "kubernetes":
         try:
             from stepset.cli.doctor.cluster import cluster_findings

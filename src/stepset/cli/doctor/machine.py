@@ -24,10 +24,15 @@ _LEAST_DISK, _LEAST_SHM = 1 << 30, 1 << 28
 If less space is available, a run is likely to fail."""
 
 
-def machine_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields the result of each check of this machine. The checks import no framework."""
+def machine_findings(environ: Mapping[str, str], *, trains: bool) -> Iterator[Finding]:
+    """Yields the result of each check of this machine. The checks import no framework.
+
+    Args:
+        trains: whether runs use the environment of this machine. If False, the result contains no frameworks.
+    """
     yield finding("versions", "ok", f"stepset {stepset.__version__}, Python {platform.python_version()}")
-    yield _frameworks()
+    if trains:
+        yield _frameworks()
     yield _runs(environ)
     yield from _shared_memory()
     yield _gpus(environ)
