@@ -305,6 +305,17 @@ def redact(value: Any) -> Any:
     return redact(value)
 
 
+def mask_secret(value: str) -> None:
+    """Masks a value, and each of its lines, in the log of the task and in what `redact` returns.
+
+    Source: sdk.py of the provider common.compat 1.23.0.
+    """
+    from airflow.providers.common.compat.sdk import mask_secret
+
+    for text in {value.strip(), *map(str.strip, value.splitlines())}:
+        mask_secret(text)
+
+
 def trigger_log_files(ti: Any) -> list[Path]:
     """Returns the log files of a task's triggers.
 

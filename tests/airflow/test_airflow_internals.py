@@ -403,6 +403,11 @@ def test_secrets_are_masked() -> None:
     assert masked == {"password": airflow_internals.SECRET_MASK, "loss": 0.5}
 
 
+def test_each_line_of_a_masked_value_is_masked() -> None:
+    airflow_internals.mask_secret("planted-first\nplanted-second\n")
+    assert airflow_internals.redact("a planted-second b") == f"a {airflow_internals.SECRET_MASK} b"
+
+
 def test_clearing_a_task_adds_its_retries_to_its_try_number() -> None:
     from airflow.models.taskinstance import clear_task_instances
 

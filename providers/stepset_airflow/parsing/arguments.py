@@ -160,10 +160,15 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
     from stepset.functions.definition import source_of
     from stepset.functions.source import check_captured, check_decorators, check_kind
 
+    where = place_of(place) + _line_of(function)
+    try:
+        source = source_of(function)
+    except BadInputError as error:
+        raise ValueError(located(str(error).splitlines(), where)) from None
     checks: tuple[Callable[[], None], ...] = (
         lambda: check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}"),
         lambda: check_kind(inspect.unwrap(function)),  # decorators are not shipped
-        lambda: check_captured(function, source_of(function), "or pass {them} as arguments of the task"),
+        lambda: check_captured(function, source, "or pass {them} as arguments of the task"),
     )
     problems: list[str] = []
     for check in checks:
@@ -178,7 +183,7 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
             f"function: the ranks do not have Airflow's context; if a call of {function.__name__} has no argument for"
             f" {', '.join(keys)}, add one"
         )
-    raise ValueError(located(dict.fromkeys(problems), place_of(place) + _line_of(function))) from None
+    raise ValueError(located(dict.fromkeys(problems), where)) from None
 
 
 def _line_of(function: Callable[..., Any]) -> str:

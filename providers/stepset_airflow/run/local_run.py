@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
-from airflow.sdk.log import mask_secret
 
+from stepset_airflow.airflow_internals import mask_secret
 from stepset_airflow.exceptions import timeout_error
 from stepset_airflow.identity import attempt, earlier_run, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
@@ -131,7 +131,7 @@ class LocalRun:
         name = free_name(run_name(self._context["ti"]), backend)
         self._task.log_warm_start()
         sources = read_sources(job, base_dir)
-        return RunRequest(job, sources, name=name, attempt=tried, stopping=killed, hide=_mask)
+        return RunRequest(job, sources, name=name, attempt=tried, stopping=killed, hide=mask_secret)
 
     def _wait(self, handle: RunHandle, killed: Callable[[], bool]) -> RunStatus:
         if killed():  # on_kill was called before `self._handle` was set
@@ -142,9 +142,3 @@ class LocalRun:
             self.stop(timeout_reason(self._task) if isinstance(error, AirflowTaskTimeout) else _KILLED)
             handle.wait()
             raise
-
-
-def _mask(value: str) -> None:
-    """Masks a value, and each of its lines, in the log of the task and in what Airflow's `redact` returns."""
-    for text in {value.strip(), *map(str.strip, value.splitlines())}:
-        mask_secret(text)
