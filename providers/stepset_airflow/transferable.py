@@ -58,6 +58,8 @@ def error_text(error: BaseException) -> str:
 def masked_status(status: RunStatus) -> RunStatus:
     """Returns a copy of `status`, in which `masked` has replaced the secrets in the result and in the failure."""
     found = status.failure
+    if found is None and status.result is None:  # all states of a run that has not ended
+        return status
     failure = found and replace(
         found,
         message=redact(found.message),

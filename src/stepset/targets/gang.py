@@ -102,7 +102,10 @@ def template_fields(request: RenderRequest) -> dict[str, dict[str, Any]]:
     """
     if gang_of(request.job) not in _SCHEDULERS:
         return {}
-    return {group.name: _fields_of_stage(request, stage) for stage in stages(request.plan) for group in stage}
+    found: dict[str, dict[str, Any]] = {}
+    for stage in stages(request.plan):
+        found |= dict.fromkeys((group.name for group in stage), _fields_of_stage(request, stage))
+    return found
 
 
 def _fields_of_stage(request: RenderRequest, stage: tuple[PodGroup, ...]) -> dict[str, Any]:
