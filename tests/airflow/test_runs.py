@@ -315,7 +315,9 @@ def test_secrets_are_masked_in_the_log_and_in_the_exception(
         DistributedTrainOperator({LOCAL}, env=env, on_failure_callback=write)
     """
     script = """
-        import os
+        import os, time
+        if os.environ["RANK"] != "0":  # the first failing rank must be the one whose lines the log shows
+            time.sleep(60)
         print("the token:", os.environ["TOKEN"], flush=True)
         raise ValueError("401 for " + os.environ["TOKEN"].split()[0] + " " + os.environ["PASSWORD"])
     """
