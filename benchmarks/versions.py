@@ -2,7 +2,8 @@
 
 The command is `python -m benchmarks.versions CHECKOUT [ROUNDS]`. There is one process for each of the two versions. The
 processes execute the same workload in turn, and report its CPU time. Therefore the start of Python and changes of the
-machine's speed do not affect the ratio. The workloads use the objects of the recorded streams.
+machine's speed do not affect the ratio. The workloads use the objects of the recorded streams. Each version executes
+the `WORKER` of its own checkout, because the names of modules differ between versions.
 """
 
 from __future__ import annotations
@@ -106,12 +107,12 @@ def write_data(directory: Path) -> None:
 
 
 def start(checkout: Path, data: Path) -> subprocess.Popen[str]:
-    """Starts a process that uses the sources of a checkout.
+    """Starts a process that uses the sources and the `WORKER` of a checkout.
 
     The process reads names of workloads and executes these workloads.
     """
-    env = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-    words = [sys.executable, "-c", WORKER, str(data)]
+    env = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{checkout}"}
+    words = [sys.executable, "-c", "from benchmarks.versions import WORKER; exec(WORKER)", str(data)]
     return subprocess.Popen(words, env=env, cwd=data, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -44,7 +44,7 @@ from stepset.watch.advice import ADVICE
 from stepset.watch.cluster.follow_policy import Timeouts
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.terminations import was_deleted
-from stepset.watch.cluster.workload import described, read_workload, verdict_of
+from stepset.watch.cluster.workload import read_workload, stored_fields, verdict_of
 from stepset.watch.lines import line_of, log_lines
 from stepset.watch.live_lines import LiveLine, live_block, open_states
 from stepset.watch.present.sentences import end_sentence
@@ -131,7 +131,7 @@ class ClusterRuns:
         run = str(made.workload["metadata"]["name"])
         status = RunStatus(run, request.job.name, "kubernetes", created=time.time(), notes=notes)
         workload = read_workload(made.workload)
-        return status if workload is None else described(status, workload)
+        return status if workload is None else status.with_(**stored_fields(workload))
 
     @asynccontextmanager
     async def following(

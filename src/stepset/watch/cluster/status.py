@@ -17,7 +17,7 @@ from stepset.watch.cluster.pods import Pod
 from stepset.watch.cluster.rank_rows import rows_of, succeeded_rows
 from stepset.watch.cluster.terminations import RankPlacement, observations, rank_placement
 from stepset.watch.cluster.trouble import NODE_LOST, OVERDUE, QUEUED, STARTING, Trouble, trouble_of
-from stepset.watch.cluster.workload import Workload, described
+from stepset.watch.cluster.workload import Workload, stored_fields
 from stepset.watch.diagnose import Observation
 from stepset.watch.present.run_end import TERMINATING
 from stepset.watch.state.reports import Reports
@@ -55,8 +55,8 @@ def status_of(objects: RunObjects, reports: Reports, now: float) -> RunStatus:
             *restarts_of(objects, reports),
             *_beside(state.pods),
         ),
+        **stored_fields(workload),
     )
-    status = described(status, workload)
     status = _final(status, state, decision) if decision.phase.final else _current(status, state)
     return reports.with_hang_and_slow(status, state.uids)
 

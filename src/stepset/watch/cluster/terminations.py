@@ -119,11 +119,12 @@ def _early_exits(pod: Pod, report: PodReport, placement: RankPlacement) -> Itera
     """Yields an observation for each rank of a pod that has exited with code 0, unless the pod was being deleted."""
     ended = [rank.ended for rank in report.ranks.values() if rank.ended is not None]
     for event in ended:
-        seen = replace(_event(pod, event, placement), succeeded=True)
-        if event.get("exit_code") == 0 and seen.at < (pod.deletion_requested or math.inf):
-            yield seen
+        if event.get("exit_code") == 0:
+            seen = replace(_event(pod, event, placement), succeeded=True)
+            if seen.at < (pod.deletion_requested or math.inf):
+                yield seen
     if pod.succeeded and not ended and placement.ranks_of(pod):
-        yield replace(_of_pod(pod, placement, _end_time(pod), exit_code=0), succeeded=True)
+        yield _of_pod(pod, placement, _end_time(pod), exit_code=0, succeeded=True)
 
 
 def _ended_by_deletion(pod: Pod) -> bool:

@@ -164,7 +164,7 @@ def _with_verdict(workload: Workload, stored: str) -> Workload:
     verdict = parse_verdict(stored)
     if verdict is None:
         return structs.replace(workload, unreadable=(*workload.unreadable, VERDICT))
-    verdict = described(verdict.with_ttl(workload.ttl), workload)
+    verdict = verdict.with_ttl(workload.ttl).with_(**stored_fields(workload))
     if not (workload.ended or workload.suspended):
         return structs.replace(workload, unconfirmed=verdict)
     success = verdict.phase is Phase.SUCCEEDED
@@ -172,14 +172,14 @@ def _with_verdict(workload: Workload, stored: str) -> Workload:
     return structs.replace(workload, verdict=verdict) if ended_so else workload
 
 
-def described(status: RunStatus, workload: Workload) -> RunStatus:
-    """Returns a status with the fields that are stored in the metadata of the workload."""
-    return status.with_(
-        program=workload.program,
-        labels=dict(workload.labels),
-        namespace=workload.namespace,
-        submitted_by=workload.submitted_by,
-    )
+def stored_fields(workload: Workload) -> dict[str, Any]:
+    """Returns the fields of a `RunStatus` that are stored in the metadata of the workload."""
+    return {
+        "program": workload.program,
+        "labels": dict(workload.labels),
+        "namespace": workload.namespace,
+        "submitted_by": workload.submitted_by,
+    }
 
 
 def _own_labels(labels: Fields) -> dict[str, str]:
