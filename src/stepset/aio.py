@@ -33,7 +33,7 @@ from stepset.watch.present.sentences import end_sentence
 
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.resources import Manifest
-    from stepset.backends.kubernetes.runs import ClusterRuns
+    from stepset.backends.kubernetes.cluster_runs import ClusterRuns
     from stepset.backends.local.launch import LocalHandle
 
 __all__ = ["logs", "run", "status", "wait"]
@@ -297,7 +297,7 @@ def __dir__() -> list[str]:
 async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[ClusterRuns]:
     from stepset.backends.kubernetes.api.client import client_of
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-    from stepset.backends.kubernetes.runs import ClusterRuns
+    from stepset.backends.kubernetes.cluster_runs import ClusterRuns
     from stepset.watch.cluster.follow_policy import Timeouts
 
     options = options or ClusterOptions()

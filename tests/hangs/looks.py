@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stepset.agent.hangs.pod_ranks import ranks_of
 from stepset.agent.hangs.processes import read_process
 from stepset.agent.hangs.samples import sample
-from stepset.agent.hangs.stacks import ranks_of
 from stepset.agent.launch import hook_directory
 from stepset.hang import Hang
 from stepset.run_status import RankStatus

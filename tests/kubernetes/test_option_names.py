@@ -17,7 +17,7 @@ from stepset.backends.base import ClusterOptions, RunRequest
 from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
-from stepset.backends.kubernetes.runs import ClusterRuns
+from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.option_names import Interface
 from stepset.cli.app import build
 from stepset.errors import BadInputError, StepsetError

@@ -17,7 +17,7 @@ from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.pod_command import PodCommand, read_from_pod
 from stepset.backends.kubernetes.logs.pods import log_pod
 from stepset.backends.kubernetes.pod_stacks import PodsToRead, pods_to_read
-from stepset.backends.stacks import MOST_AT_ONCE, PodStacks, read_stacks, running_ranks
+from stepset.backends.stack_reading import MOST_AT_ONCE, PodStacks, read_stacks, running_ranks
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.run_status import Phase, RankStatus, RunStatus
 from stepset.watch.stacks.document import MAX_BYTES

@@ -9,8 +9,8 @@ import pytest
 
 from stepset.backends.base import RunRequest
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.kubernetes.find import find, read_run
-from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.cli.output.run_table import RunColumns, run_table
 from stepset.cli.output.status_page import status_page
 from stepset.run_status import RunStatus

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.html.escaped import escaped
-from stepset.html.stacks import stacks_page
+from stepset.html.flame_graph import stacks_page
 from stepset.watch.present.stacks_text import time_words
 from stepset_airflow.hooks.cluster import ClusterAccess, connect
 from stepset_airflow.identity import labels_of_identity

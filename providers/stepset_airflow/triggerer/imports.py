@@ -8,7 +8,7 @@ import importlib
 MODULES = (
     "kubernetes.client",
     "airflow.providers.cncf.kubernetes.hooks.kubernetes",
-    "stepset.backends.kubernetes.runs",
+    "stepset.backends.kubernetes.cluster_runs",
     "stepset_airflow.triggerer.shared_informer",
     "stepset_airflow.triggerer.task_observer",
     "stepset_airflow.page.async_writer",

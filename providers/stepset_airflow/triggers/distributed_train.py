@@ -249,7 +249,7 @@ class DistributedTrainTrigger(BaseTrigger):
     async def _end_run(self) -> None:
         from stepset.backends.kubernetes.api.namespaced import NamespacedClient
         from stepset.backends.kubernetes.api.permissions import Grant
-        from stepset.backends.kubernetes.runs import ClusterRuns
+        from stepset.backends.kubernetes.cluster_runs import ClusterRuns
         from stepset.backends.kubernetes.stop import delete, suspend
 
         metadata = self.workload["metadata"]

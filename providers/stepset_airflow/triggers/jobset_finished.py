@@ -125,7 +125,7 @@ async def _watch_ended_runs(
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
     from stepset.backends.kubernetes.api.permissions import Grant
     from stepset.backends.kubernetes.api.resources import JOBSETS
-    from stepset.backends.kubernetes.runs import ClusterRuns
+    from stepset.backends.kubernetes.cluster_runs import ClusterRuns
     from stepset.backends.kubernetes.watch.reflector import Reflector
     from stepset.backends.kubernetes.watch.selectors import Collection
     from stepset.errors import StepsetError

@@ -93,7 +93,7 @@ def _stacks(argv: Sequence[str]) -> int:
         usage("stacks: no directory; add --dir DIR")
     import json
 
-    from stepset.agent.hangs.stacks import stacks_document
+    from stepset.agent.hangs.pod_ranks import stacks_document
 
     text = json.dumps(stacks_document(os.path.abspath(directory), wanted)).encode() + b"\n"
     while text:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from stepset.errors import explain_interrupt
+from stepset.html.flame_graph import stacks_html, stacks_page
 from stepset.html.lists import line_text, lines_html, metrics_text, run_list_html, variables_html
-from stepset.html.stacks import stacks_html, stacks_page
 from stepset.html.status import status_text
 from stepset.plan.explain import ExplainRow
 from stepset.printable import printable

@@ -7,9 +7,9 @@ from itertools import chain
 from typing import Any
 
 from stepset.agent.hangs.answers import answers
+from stepset.agent.hangs.pod_ranks import ranks_of
 from stepset.agent.hangs.processes import environment
 from stepset.agent.hangs.recorder import entries_of, name_of, whole
-from stepset.agent.hangs.stacks import ranks_of
 from stepset.agent.launch import hook_directory
 from stepset.agent.redact import Redactor
 

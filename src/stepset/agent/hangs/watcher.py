@@ -353,8 +353,8 @@ def _look(kind: str, directory: str, agent: int, checkpoints: str, redactor: Red
     # A rank cannot make this process use all memory of the pod.
     resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
     from stepset.agent.hangs.joins import joins
+    from stepset.agent.hangs.pod_ranks import progress, ranks_of
     from stepset.agent.hangs.samples import fitted_rank, sample
-    from stepset.agent.hangs.stacks import progress, ranks_of
 
     if kind == "joins":
         return json.dumps({"ranks": joins(directory, agent, redactor)}).encode()

@@ -20,16 +20,16 @@ from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.pod_command import exec_in_pod, read_from_pod
 from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
 from stepset.backends.kubernetes.api.resources import Manifest
+from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.kubernetes.deleted_logs import deleted_logs
 from stepset.backends.kubernetes.expiry import delete_in_background
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.pod_stacks import PodToRead, pods_of_run
-from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.backends.kubernetes.stop import delete
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
 from stepset.backends.option_names import Interface
-from stepset.backends.stacks import TIME_LIMIT, PodStacks, read_stacks
+from stepset.backends.stack_reading import TIME_LIMIT, PodStacks, read_stacks
 from stepset.errors import InfrastructureError, StepsetError
 from stepset.run_status import LogLine, RunStatus
 from stepset.watch.cluster.follow_policy import Timeouts

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from stepset.backends.kubernetes.api.resources import EVENTS, Manifest
+from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.kubernetes.find import pods_with_logs
-from stepset.backends.kubernetes.runs import ClusterRuns
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.run_status import RunStatus
 from stepset.targets.names import CONTAINER

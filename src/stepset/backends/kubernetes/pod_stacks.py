@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.pod_command import PodCommand
 from stepset.backends.kubernetes.api.resources import resource_of
+from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.kubernetes.find import pods_with_logs
 from stepset.backends.kubernetes.logs.pods import LogPod
-from stepset.backends.kubernetes.runs import ClusterRuns
-from stepset.backends.stacks import running_ranks
+from stepset.backends.stack_reading import running_ranks
 from stepset.run_status import RankStatus, RunStatus
 from stepset.targets.names import AGENT_DIR, RUN_DIR
 

@@ -116,7 +116,7 @@ class LocalBackend:
         return exec_beside_rank(self._store.find(name), source, command)
 
     def stacks(self, name: str, sources: frozenset[str] | None = None) -> RunStacks:
-        from stepset.backends.local.runs.stacks import local_stacks
+        from stepset.backends.local.runs.rank_stacks import local_stacks
 
         return local_stacks(self._store.find(name), sources)
 

@@ -36,7 +36,7 @@ def stacks(
     from stepset.cli.output.documents import stacks_document
     from stepset.cli.output.formats import as_json, check_format
     from stepset.cli.output.terminal import print_message, write_out
-    from stepset.html.stacks import stacks_page
+    from stepset.html.flame_graph import stacks_page
     from stepset.log_sources import check_sources, sources_of
     from stepset.printable import printable
     from stepset.watch.present.stacks_text import stacks_text, time_words

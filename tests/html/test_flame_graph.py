@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stepset.html.stacks import stacks_html, stacks_page
+from stepset.html.flame_graph import stacks_html, stacks_page
 from stepset.watch.stacks.document import read_document
 from stepset.watch.stacks.model import RunStacks
 from tests.browser import browser

@@ -11,7 +11,7 @@ from functools import partial
 from stepset.backends.local.agent_file import agent_file
 from stepset.backends.local.liveness import read_supervisor
 from stepset.backends.local.runs.run_dir import RunDir
-from stepset.backends.stacks import TIME_LIMIT, PodStacks, read_stacks, running_ranks
+from stepset.backends.stack_reading import TIME_LIMIT, PodStacks, read_stacks, running_ranks
 from stepset.errors import BadInputError, InfrastructureError
 from stepset.unstructured import one_line
 from stepset.watch.stacks.document import MAX_BYTES
