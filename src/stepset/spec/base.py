@@ -20,6 +20,16 @@ _KNOWN = "known keys: "
 _MAX_INT32 = 2**31 - 1  # counts, ports and restarts are int32 in the Kubernetes API
 
 
+def snake_case(key: str) -> str:
+    """Returns a key such as `nodeSelector` or `node-selector` in the spelling of a job file: `node_selector`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", key).lower()
+
+
+def did_you_mean(name: str | None) -> str:
+    """Returns the hint for a key that was written instead of `name`, or "" if no name is known."""
+    return f"did you mean {name!r}?" if name else ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a hint for an unknown name.
 
@@ -32,7 +42,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     longer = [each for each in names if each.startswith(f"{name}_")]
     close = longer if len(longer) == 1 else difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"{_KNOWN}{', '.join(names)}"
+    return did_you_mean(close[0]) if close else f"{_KNOWN}{', '.join(names)}"
 
 
 def unknown_keys(
@@ -101,13 +111,13 @@ class JobModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
     _other_names: ClassVar[Mapping[str, str]] = {}
-    """The fields that are meant by keys of Kubernetes or of other tools."""
+    """The fields that are meant by keys of Kubernetes or of other tools. The keys are in snake case."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         names = cls._other_names
-        if unknown := problems_of_keys(cls, data, lambda key: f"did you mean {names[key]!r}?" if key in names else ""):
+        if unknown := problems_of_keys(cls, data, lambda key: did_you_mean(names.get(snake_case(key)))):
             raise validation_error(*(((), text) for text in unknown))
         return data
 

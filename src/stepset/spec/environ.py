@@ -8,35 +8,29 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 
-from stepset.spec.base import JobModel, Switch, unknown_keys, validation_error
+from stepset.spec.base import JobModel, Switch, did_you_mean, snake_case, unknown_keys, validation_error
 from stepset.spec.scalars import as_text, not_text, plain
 
 _KEYS = ("value", "secret", "key", "field", "override")
 _IN_TEMPLATE = "the variable in pod_template, as {{containers: [{{name: node, env: [{{name: NAME, valueFrom: {}}}]}}]}}"
 _FROM_CONFIG_MAP = _IN_TEMPLATE.format("{configMapKeyRef: {name: NAME, key: KEY}}")
-# Field of a variable in the Kubernetes API -> the equivalent in a job file.
-_SOURCES = {
-    "secretKeyRef": "{secret: NAME, key: KEY}",
-    "fieldRef": "{field: PATH}",
-    "configMapKeyRef": _FROM_CONFIG_MAP,
-    "resourceFieldRef": _IN_TEMPLATE.format("{resourceFieldRef: {resource: limits.cpu}}"),
-    "fileKeyRef": _IN_TEMPLATE.format("{fileKeyRef: {volumeName: NAME, path: PATH, key: KEY}}"),
+# Field of a variable in the Kubernetes API, in snake case -> the equivalent in a job file.
+_FORMS = {
+    "value_from": "{secret: NAME, key: KEY} or {field: PATH}",
+    "secret_key_ref": "{secret: NAME, key: KEY}",
+    "field_ref": "{field: PATH}",
+    "config_map_key_ref": _FROM_CONFIG_MAP,
+    "resource_field_ref": _IN_TEMPLATE.format("{resourceFieldRef: {resource: limits.cpu}}"),
+    "file_key_ref": _IN_TEMPLATE.format("{fileKeyRef: {volumeName: NAME, path: PATH, key: KEY}}"),
+    "config_map": _FROM_CONFIG_MAP,
+    "config_map_name": _FROM_CONFIG_MAP,
 }
-_VALUE_FROM = "valueFrom"
-_OF_KUBERNETES = {
-    _VALUE_FROM: "{secret: NAME, key: KEY} or {field: PATH}",
-    **_SOURCES,
-    "configMap": _FROM_CONFIG_MAP,
-    "configMapName": _FROM_CONFIG_MAP,
-}
-# Field of a variable in the Kubernetes API -> the key of the same meaning in a job file.
-_KEYS_OF_KUBERNETES = {"secretKey": "key", "secretName": "secret", "fieldPath": "field"}
-_NAMES = (*_OF_KUBERNETES, *_KEYS_OF_KUBERNETES)
+# Field of a variable in the Kubernetes API, in snake case -> the key of the same meaning in a job file.
+_OTHER_NAMES = {"secret_key": "key", "secret_name": "secret", "field_path": "field"}
 _NAME = re.compile(r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
 
 
@@ -97,7 +91,7 @@ def _model_of(value: dict[Any, Any]) -> type[EnvText | EnvSecret | EnvField]:
         for key in unknown:
             if form := _form(key, value):
                 raise ValueError(f"{key} is not known here; write {form}")
-        raise validation_error(*(((), text) for text in unknown_keys(unknown, _KEYS, _key_hint)))
+        raise validation_error(*(((), text) for text in unknown_keys(unknown, _KEYS, _hint)))
     if "secret" in value or ("key" in value and value.keys() <= {"key", "override"}):
         return EnvSecret
     return EnvField if "field" in value else EnvText
@@ -108,24 +102,20 @@ def _form(key: str, value: dict[Any, Any]) -> str | None:
 
     Returns None if `key` is no such field.
     """
-    name = _nearest(key, _NAMES)
+    name = _field_of_kubernetes(key)
     source = value.get(key)
-    if name == _VALUE_FROM and isinstance(source, dict):
-        name = next(filter(None, (_nearest(str(inner), _SOURCES) for inner in source)), name)
-    return None if name is None else _OF_KUBERNETES.get(name)
+    if name == "value_from" and isinstance(source, dict):
+        name = next(filter(_FORMS.get, map(_field_of_kubernetes, map(str, source))), name)
+    return _FORMS.get(name)
 
 
-def _key_hint(key: str) -> str:
-    name = _nearest(key, _NAMES)
-    return f"did you mean {_KEYS_OF_KUBERNETES[name]!r}?" if name in _KEYS_OF_KUBERNETES else ""
+def _hint(key: str) -> str:
+    return did_you_mean(_OTHER_NAMES.get(_field_of_kubernetes(key)))
 
 
-def _nearest(key: str, names: Iterable[str]) -> str | None:
-    """Returns the name that `key` is a spelling of, such as `secret_key_ref`. Returns None if there is no such name."""
-    by_letters = {name.lower(): name for name in names}
-    letters = key.replace("_", "").lower()
-    close = [letters] if letters in by_letters else difflib.get_close_matches(letters, by_letters, n=1, cutoff=0.8)
-    return by_letters[close[0]] if close else None
+def _field_of_kubernetes(key: str) -> str:
+    """Returns the field of the Kubernetes API that `key` is a spelling of, or "" if there is no such field."""
+    return next(iter(difflib.get_close_matches(snake_case(key), (*_FORMS, *_OTHER_NAMES), n=1, cutoff=0.8)), "")
 
 
 def _check_env(env: dict[str, EnvVar]) -> dict[str, EnvVar]:

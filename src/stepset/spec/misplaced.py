@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from pydantic import BaseModel
+
+from stepset.spec.base import did_you_mean, snake_case
 
 _OTHER_NAMES = {
     "cpu": "resources_per_node.cpu",
@@ -43,9 +44,8 @@ def hint_elsewhere(key: str, parts: Mapping[str, type[BaseModel]], *, options: b
     >>> hint_elsewhere("target", {})
     'it is no field of a job; give it to the command, function or operator that starts the run'
     """
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", key).lower()
+    name = snake_case(key)
     if name in _OPTIONS and options:
         return "it is no field of a job; give it to the command, function or operator that starts the run"
     fields = [f"{part}.{name}" for part, model in parts.items() if name in model.model_fields]
-    meant = _OTHER_NAMES.get(name) or (fields[0] if len(fields) == 1 else "")
-    return f"did you mean {meant!r}?" if meant else ""
+    return did_you_mean(_OTHER_NAMES.get(name) or (fields[0] if len(fields) == 1 else None))

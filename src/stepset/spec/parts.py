@@ -21,13 +21,7 @@ Label = Annotated[str, AfterValidator(check_dns_1035)]
 class Storage(JobModel):
     """A PersistentVolumeClaim that all pods of the run mount. Local runs use a local directory."""
 
-    _other_names: ClassVar[Mapping[str, str]] = {
-        "mount_path": "path",
-        "mountPath": "path",
-        "pvc": "claim",
-        "claim_name": "claim",
-        "claimName": "claim",
-    }
+    _other_names: ClassVar[Mapping[str, str]] = {"mount_path": "path", "pvc": "claim", "claim_name": "claim"}
 
     path: AbsolutePath
     """The path at which the volume is mounted. A local run uses the directory with this path on the local machine."""
