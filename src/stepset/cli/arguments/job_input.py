@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,23 +34,33 @@ from stepset.unstructured import part
 _DIGITS = 19
 """The maximum number of characters of a number in a flag. `int` rejects a number of more than 4,300 digits."""
 
-_FLAGS = {
-    "num_nodes": ("--nodes", "num_nodes"),
-    "procs_per_node": ("--procs-per-node", "procs_per_node"),
-    "resources_per_node.gpus": ("--gpus", "gpus"),
-    "resources_per_node.cpu": ("--cpus", "cpus"),
-    "resources_per_node.memory": ("--memory", "memory"),
-    "restart.max_restarts": ("--max-restarts", "max_restarts"),
-    "scheduling.queue_name": ("--queue", "queue_name"),
-    "deadline": ("--deadline", "deadline"),
-    "termination_grace_period": ("--termination-grace-period", "termination_grace_period"),
-    "checkpoint_dir": ("--checkpoint-dir", "checkpoint_dir"),
-    "framework": ("--framework", "framework"),
-    "hang": ("--hang", "hang"),
-    "name": ("--name", "name"),
-    "image": ("--image", "image"),
+
+def _number(text: str) -> int | str:
+    """Converts the value of a flag to an integer. If the value is not an integer, returns the value unchanged.
+
+    The model then reports the invalid value.
+    """
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _DIGITS else text
+
+
+_FLAGS: Mapping[str, tuple[str, str, Callable[[str], Any]]] = {
+    "num_nodes": ("--nodes", "num_nodes", _number),
+    "procs_per_node": ("--procs-per-node", "procs_per_node", _number),
+    "resources_per_node.gpus": ("--gpus", "gpus", _number),
+    "resources_per_node.cpu": ("--cpus", "cpus", _number),
+    "resources_per_node.memory": ("--memory", "memory", _number),
+    "restart.max_restarts": ("--max-restarts", "max_restarts", _number),
+    "scheduling.queue_name": ("--queue", "queue_name", str),
+    "deadline": ("--deadline", "deadline", str),
+    "termination_grace_period": ("--termination-grace-period", "termination_grace_period", str),
+    "checkpoint_dir": ("--checkpoint-dir", "checkpoint_dir", lambda path: path and absolute_in(Path(), path)),
+    "framework": ("--framework", "framework", str),
+    "hang": ("--hang", "hang", parse_hang),
+    "name": ("--name", "name", str),
+    "image": ("--image", "image", str),
 }
-"""The fields of the job file that one flag sets, with the flag and its field of JobArgs."""
+"""The fields of the job file that one flag sets, with the flag, its field of JobArgs, and the function that reads its
+value."""
 
 
 @dataclass(frozen=True)
@@ -166,30 +176,25 @@ def _with_flags(content: Mapping[str, Any], args: JobArgs, base_dir: Path) -> di
         data["script"] = os.path.relpath(args.target, base_dir) if args.code is not None else args.target
     if args.program is not None:
         data["command" if args.command else "args"] = list(args.program)
-    # If the kind does not change, the flag `--framework` does not remove the other options of the framework.
-    if args.framework is not None and part(data, "framework").get("kind") != args.framework:
-        data["framework"] = args.framework
-    for field in ("module", "name", "image", "deadline", "termination_grace_period"):
-        if (value := getattr(args, field)) is not None:
-            data[field] = value
-    for field in ("num_nodes", "procs_per_node"):
-        if (value := getattr(args, field)) is not None:
-            data[field] = _number(value)
-    for resource in ("gpus", "cpus", "memory"):
-        if (value := getattr(args, resource)) is not None:
-            data = with_resource(data, resource.replace("cpus", "cpu"), _number(value))
-    if args.checkpoint_dir is not None:
-        data["checkpoint_dir"] = args.checkpoint_dir and absolute_in(Path(), args.checkpoint_dir)
+    if args.module is not None:
+        data["module"] = args.module
+    for path, (_, argument, read) in _FLAGS.items():
+        if (given := getattr(args, argument)) is not None:
+            data = _with_value(data, path, read(given))
     entries = {"env": parse_env(args.env or (), os.environ), "labels": parse_labels(args.labels or ())}
-    data = merged(data, {field: given for field, given in entries.items() if given})
-    if args.hang is not None:
-        hang = parse_hang(args.hang)
-        data["hang"] = hang if isinstance(hang, str) else {**part(data, "hang"), **hang}
-    if args.queue_name is not None:
-        data = with_field(data, ("scheduling", "queue_name"), args.queue_name)
-    if args.max_restarts is not None:
-        data = with_field(data, ("restart", "max_restarts"), _number(args.max_restarts))
-    return data
+    return merged(data, {field: given for field, given in entries.items() if given})
+
+
+def _with_value(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Returns the content of a job file after the flag for the field at `path` has set a value."""
+    section, _, field = path.rpartition(".")
+    if section == "resources_per_node":
+        return with_resource(data, field, value)
+    if path == "framework" and part(data, path).get("kind") == value:
+        return data  # the other options of the framework are kept
+    if path == "hang" and isinstance(value, dict):
+        value = {**part(data, path), **value}
+    return with_field(data, tuple(path.split(".")), value)
 
 
 def _replaced_notes(content: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -201,20 +206,13 @@ def _replaced_notes(content: Mapping[str, Any], data: Mapping[str, Any]) -> tupl
     return (f"args: the arguments after -- replace those of the job file: {words}",)
 
 
-def _number(text: str) -> int | str:
-    """Converts the value of a flag to an integer. If the value is not an integer, returns the value unchanged.
-
-    The model then reports the invalid value.
-    """
-    return int(text) if text.removeprefix("-").isdecimal() and len(text) <= _DIGITS else text
-
-
 def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -> str:
     """Adds the path of the job file to a message about a field. If a flag has set the field, names the flag instead."""
     path, _, rest = problem.partition(": ")
-    flag, given = _FLAGS.get(path, ("", "target"))
-    if flag and getattr(args, given) is not None:
-        return f"{flag}: {rest}"
+    if path in _FLAGS:
+        flag, argument, _ = _FLAGS[path]
+        if getattr(args, argument) is not None:
+            return f"{flag}: {rest}"
     field = re.match(r"[a-z_]+(?=[.:])", problem)
     return (
         problem if file is None or (field and field.group() in flagged) else f"{_with_line(file, problem)}: {problem}"
