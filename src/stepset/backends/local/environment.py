@@ -99,7 +99,7 @@ def local_entries(
         rsh: the path of the program that replaces ssh.
         scratch: a directory with a short path that only this pod uses.
     """
-    if not (group.in_world or group.name == LAUNCHER):
+    if group.role:
         return ()
     interface = host.interface
     rows = [(f"{library}_SOCKET_IFNAME", interface, "all nodes are this machine") for library in ("GLOO", "NCCL", "TP")]
@@ -170,7 +170,7 @@ def search_path(environ: Mapping[str, str], python: str, prefix: str) -> str:
 
 def _missing_programs(plan: LaunchPlan, search_path: str, work_dir: Path) -> Iterable[str]:
     for group in plan.groups:
-        where = f"roles.{group.name}.command" if not group.in_world and group.name != LAUNCHER else "command"
+        where = f"roles.{group.name}.command" if group.role else "command"
         if not group.command:
             if not group.serves_ssh:
                 yield f"roles.{group.name}: has only an image, and images do not run locally; give it a command"

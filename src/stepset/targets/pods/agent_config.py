@@ -41,7 +41,7 @@ def agent_config(request: RenderRequest, group: PodGroup, names: PodNames, grace
         "version": 1,
         "group": group.name,
         "source": _SOURCES.get(group.name, f"{group.name}-{{node_rank}}"),
-        "in_world": group.in_world or group.name == plan.success.group,
+        "in_world": group.role is None,
         "dir": RUN_DIR,
         "grace": grace,
         "peer_timeout": settings.peer_timeout,

@@ -62,11 +62,7 @@ def code_in_place(request: RenderRequest, group: PodGroup) -> bool:
     If the pods have an agent, the result is False, because the agent copies the code to the working directory.
     """
     mounted = bool(request.shipped) or request.job.code_volume is not None
-    return group.agent is None and mounted and _runs_the_program(request, group)
-
-
-def _runs_the_program(request: RenderRequest, group: PodGroup) -> bool:
-    return group.in_world or group.name == request.plan.success.group
+    return group.agent is None and mounted and group.role is None
 
 
 def _volume(name: str, path: str, **source: Any) -> Rows:
@@ -90,7 +86,7 @@ def _code(request: RenderRequest, group: PodGroup) -> Iterator[Rows]:
     """
     shipped, volume = request.shipped, request.job.code_volume
     if volume is not None:
-        if _runs_the_program(request, group):
+        if group.role is None:
             mount = without_empty(name=CODE_VOLUME, mountPath=CODE_DIR, subPath=volume.path or None, readOnly=True)
             yield [{"name": CODE_VOLUME, **volume.source}], [mount]
     elif group.agent is not None and (shipped or request.sources.archive is not None):

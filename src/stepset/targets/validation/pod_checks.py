@@ -44,8 +44,7 @@ def pod_problems(job: TrainingJob, plan: LaunchPlan) -> Iterator[str]:
         yield wrong
     for group in plan.groups:
         yield from _resources(job, group)
-        trains = group.in_world or group.name == plan.success.group
-        yield from _env(group, "env" if trains else f"roles.{group.name}.env")
+        yield from _env(group, f"roles.{group.name}.env" if group.role else "env")
     runs = plan.group(plan.success.group)
     if job.code_directory is not None and runs.agent is None:
         yield "code: only stepset's agent unpacks it; leave agent out, or put the code into the image"

@@ -169,7 +169,7 @@ def _counts(plan: LaunchPlan, target: str) -> Iterator[str]:
 
 def _images(plan: LaunchPlan) -> Iterator[str]:
     for group in plan.groups:
-        field = "image" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.image"
+        field = f"roles.{group.name}.image" if group.role else "image"
         if group.image is None:
             yield f"{field}: is missing; pods need one"
         elif group.image != group.image.strip():
@@ -188,8 +188,7 @@ def _metadata(job: TrainingJob) -> Iterator[str]:
 def _dependencies(plan: LaunchPlan) -> Iterator[str]:
     for group in plan.groups:
         if len(group.start_after) > _DEPENDENCIES:
-            field = "roles" if group.in_world or group.name == plan.success.group else f"roles.{group.name}.after"
-            who = "the nodes start" if field == "roles" else "it starts"
+            field, who = (f"roles.{group.name}.after", "it starts") if group.role else ("roles", "the nodes start")
             yield (
                 f"{field}: {len(group.start_after)} roles must complete before {who}; JobSet allows {_DEPENDENCIES};"
                 " combine some of them, or let some run one after another (after)"

@@ -119,8 +119,8 @@ class FieldMapper:
 
     def _role(self, pod: Manifest) -> str | None:
         """Returns the name of a pod's role; None if the pod is a node or the launcher."""
-        group = self._group(pod)
-        return None if group.in_world or group.name == self.plan.success.group else group.name
+        role = self._group(pod).role
+        return None if role is None else role.name
 
     def _group(self, pod: Manifest) -> PodGroup:
         return self.plan.group(pod["metadata"]["labels"][GROUP])
