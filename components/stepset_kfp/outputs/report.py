@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from stepset.html.charts import metric_charts
-from stepset.html.escaped import escaped
+from stepset.html.escaped import escaped, text_cell, titled_row
 from stepset.run_status import Failure, Phase, ProgressPoint, RunStatus
 from stepset.watch.present.failure_report import ended, failure_rows
 from stepset.watch.present.records import PhaseChanged, Record, RunEnded
@@ -76,10 +76,7 @@ def _facts(status: RunStatus) -> str:
 
 def _diagnosis(status: RunStatus, failure: Failure) -> Iterator[str]:
     yield f'<h2>Why it failed</h2><div class="card"><p class="bad">{escaped(end_sentence(status))}</p><table>'
-    for title, lines in failure_rows(failure):
-        text = escaped("\n".join(lines))
-        shown = f"<pre>{text}</pre>" if len(lines) > 1 else text
-        yield f'<tr><th>{escaped(title)}</th><td class="text">{shown}</td></tr>'
+    yield from (titled_row(title, lines) for title, lines in failure_rows(failure))
     yield "</table></div>"
 
 
@@ -102,9 +99,7 @@ def _events(history: ReportHistory) -> Iterator[str]:
             yield f'<tr><td></td><td class="quiet">{history.omitted} more events</td><td></td></tr>'
         lasted = "" if end is None or not isinstance(record, PhaseChanged) else duration(end - at)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
-        text = escaped(record.text)
-        shown = f"<pre>{text}</pre>" if len(record.lines) > 1 else text
-        yield f'<tr><td>{clock}</td><td class="text">{shown}</td><td>{lasted}</td></tr>'
+        yield f"<tr><td>{clock}</td>{text_cell(record.lines)}<td>{lasted}</td></tr>"
     yield "</table></div>"
 
 

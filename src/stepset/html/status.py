@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from stepset.html.calls import logs_call, resume_call
 from stepset.html.card import STATE_CLASSES, card, cell, cut
 from stepset.html.charts import metric_charts
-from stepset.html.escaped import escaped
+from stepset.html.escaped import escaped, titled_row
 from stepset.run_status import Failure, FailureKind, Phase, RankStatus, RunStatus, as_html, as_text
 from stepset.watch.present.failure_report import ended, failure_rows
 from stepset.watch.present.hang import slow_words
@@ -116,9 +116,7 @@ def _rows(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
         return
     yield '<div class="scroll"><table>'
     for title, lines in rows:
-        text = escaped("\n".join(cut(line, _LINE) for line in lines[:_LINES]))
-        shown = f"<pre>{text}</pre>" if len(lines) > 1 else text
-        yield f'<tr><th>{escaped(title)}</th><td class="text">{shown}</td></tr>'
+        yield titled_row(title, [cut(line, _LINE) for line in lines[:_LINES]])
     yield "</table></div>"
 
 
