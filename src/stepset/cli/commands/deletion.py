@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,6 +139,7 @@ def prune(
     from stepset.backends.prune import PruneRule
     from stepset.cli.output.formats import check_format, seconds_of
     from stepset.cli.output.terminal import print_message
+    from stepset.watch.present.sentences import counted
 
     check_format(output, "text", "json")
     age = None if older_than is None else seconds_of("--older-than", older_than)
@@ -149,11 +151,12 @@ def prune(
         rule = rule.limited_to(listed)
     found = backend.prune(rule, dry_run=dry_run)
     _print_deleted(found, dry_run, output)
-    # A run that has expired may remain because it cannot be deleted.
-    none_expired = age is None and not (found if dry_run else found or backend.prune(rule, dry_run=True))
-    if none_expired and (ended := len(backend.prune(PruneRule(1.0, failed), dry_run=True))):
-        which = f"{'failed' if failed else 'finished'} run{'' if ended == 1 else 's'}"
-        print_message(f"stepset: note: no run has expired; --older-than 1s selects {ended} {which}")
+    if age is None and not found:
+        ended = backend.prune(PruneRule(1.0, failed), dry_run=True)
+        # A run that has expired may remain because it cannot be deleted.
+        if ended and not any(run.expired(time.time()) for run in ended):
+            which = f"{'failed' if failed else 'finished'} run"
+            print_message(f"stepset: note: no run has expired; --older-than 1s selects {counted(len(ended), which)}")
     return 0
 
 

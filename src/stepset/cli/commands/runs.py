@@ -187,12 +187,13 @@ def cancel(
     asked: dict[str, RunStatus] = {}
     for name in names:
         with errors:
-            run = backend.status(name).name  # two names may select the same run, and a second request kills its ranks
-            if run not in asked:
-                asked[run] = request_stop(backend, run, kill=now)
-                if not asked[run].phase.final:
-                    hint = "" if now else f"; stepset cancel {run}{flags} --now kills the ranks"
-                    print_message(printable(f"stepset: run {run} is stopping{hint}"))
+            if asked and backend.status(name).name in asked:
+                continue  # two names may select the same run, and a second request kills its ranks
+            before = request_stop(backend, name, kill=now)
+            asked[before.name] = before
+            if not before.phase.final:
+                hint = "" if now else f"; stepset cancel {before.name}{flags} --now kills the ranks"
+                print_message(printable(f"stepset: run {before.name} is stopping{hint}"))
     for run, before in asked.items():
         with errors, _interruptible(f"stepset wait {run}{flags} waits until the run is over"):
             found = before if before.phase.final else backend.wait(run)
