@@ -193,15 +193,23 @@ def load_job(source: str | Path | Mapping[str, Any] | TrainingJob) -> TrainingJo
     return parse_job(read_job_file(source), where=str(source))
 
 
-def read_job_file(path: str | Path) -> Mapping[str, Any]:
-    """Reads a job file and returns its content without checking the fields.
+def read_job_file(path: str | Path, text: str | None = None) -> Mapping[str, Any]:
+    """Returns the content of a job file without checking the fields. `text` is the text of the file, if it is known.
 
     Raises BadInputError if the file cannot be read, or if its content is not a YAML or JSON mapping.
     """
+    text = job_file_text(path) if text is None else text
+    from stepset.spec.yamlfile import read_mapping  # only job files need the YAML parser
+
+    return read_mapping(text, str(path))
+
+
+def job_file_text(path: str | Path) -> str:
+    """Returns the text of a job file. Raises BadInputError if the file cannot be read."""
     if not isinstance(path, (str, Path)):
         raise BadInputError(f"job: {path!r} is neither a mapping nor the path of a job file; give one of them")
     try:
-        text = _read(Path(path))
+        return _read(Path(path))
     except FileNotFoundError as error:
         raise BadInputError(f"no such file; {similar_file(Path(path)) or 'check the path'}", where=str(path)) from error
     except OSError as error:
@@ -210,9 +218,6 @@ def read_job_file(path: str | Path) -> Mapping[str, Any]:
         raise BadInputError("cannot be read: it is not UTF-8 text", where=str(path)) from error
     except ValueError as error:  # the path contains a NUL character
         raise BadInputError("is not a path; give that of a job file", where=repr(str(path))) from error
-    from stepset.spec.yamlfile import read_mapping  # only job files need the YAML parser
-
-    return read_mapping(text, str(path))
 
 
 def _read(path: Path) -> str:

@@ -28,7 +28,7 @@ from stepset.plan.model import LaunchPlan
 from stepset.regular_files import similar_file
 from stepset.sources import absolute
 from stepset.spec import TrainingJob
-from stepset.spec.load import read_job_file
+from stepset.spec.load import job_file_text, read_job_file
 from stepset.unstructured import part
 
 _DIGITS = 19
@@ -88,7 +88,8 @@ def read_job(args: JobArgs) -> JobInput:
     file = _job_file(args)
     # Path.resolve is not used, because this method raises RuntimeError for a loop of links (Python 3.11).
     base_dir = Path(os.path.realpath(absolute(file))).parent if file else absolute(Path())
-    return _job_input(args, file, read_job_file(file) if file else {}, base_dir)
+    text = job_file_text(file) if file else ""
+    return _job_input(args, file, text, read_job_file(file, text) if file else {}, base_dir)
 
 
 def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, run: str) -> JobInput:
@@ -99,10 +100,10 @@ def recorded_input(args: JobArgs, content: Mapping[str, Any], base_dir: Path, ru
         content: the recorded content of the job file.
         base_dir: the directory from which relative paths in the job start.
     """
-    return replace(_job_input(replace(args, target=None), None, content, base_dir), where=run)
+    return replace(_job_input(replace(args, target=None), None, "", content, base_dir), where=run)
 
 
-def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], base_dir: Path) -> JobInput:
+def _job_input(args: JobArgs, file: Path | None, text: str, content: Mapping[str, Any], base_dir: Path) -> JobInput:
     data = _with_flags(content, args, base_dir)
     for setting in args.settings or ():
         path, value = parse_setting(setting)
@@ -112,7 +113,7 @@ def _job_input(args: JobArgs, file: Path | None, content: Mapping[str, Any], bas
         return JobInput(job, make_plan(job), base_dir, args.target or job.name, _replaced_notes(content, data))
     except BadInputError as error:
         flagged = {field for field in data if field not in content or content[field] != data[field]}
-        raise BadInputError(*(_placed(p, file, flagged, args) for p in error.problems)) from error
+        raise BadInputError(*(_placed(p, file, text, flagged, args) for p in error.problems)) from error
 
 
 def _job_file(args: JobArgs) -> Path | None:
@@ -206,7 +207,7 @@ def _replaced_notes(content: Mapping[str, Any], data: Mapping[str, Any]) -> tupl
     return (f"args: the arguments after -- replace those of the job file: {words}",)
 
 
-def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -> str:
+def _placed(problem: str, file: Path | None, text: str, flagged: set[str], args: JobArgs) -> str:
     """Adds the path of the job file to a message about a field. If a flag has set the field, names the flag instead."""
     path, _, rest = problem.partition(": ")
     if path in _FLAGS:
@@ -214,16 +215,16 @@ def _placed(problem: str, file: Path | None, flagged: set[str], args: JobArgs) -
         if getattr(args, argument) is not None:
             return f"{flag}: {rest}"
     field = re.match(r"[a-z_]+(?=[.:])", problem)
-    return (
-        problem if file is None or (field and field.group() in flagged) else f"{_with_line(file, problem)}: {problem}"
-    )
+    if file is None or (field and field.group() in flagged):
+        return problem
+    return f"{_with_line(file, text, problem)}: {problem}"
 
 
-def _with_line(file: Path, problem: str) -> str:
+def _with_line(file: Path, text: str, problem: str) -> str:
     """Returns the path of a job file, with the number of the line if the problem is a key that only one line has."""
     key = re.search(r"\bunknown key '(\w+)'", problem)
-    if key is None or not file.is_file():  # a pipe cannot be read again
+    if key is None:
         return str(file)
     row = re.compile(rf"(?:^|[\s{{,])[\"']?{key[1]}[\"']?\s*:")
-    found = [number for number, line in enumerate(file.read_text("utf-8").split("\n"), 1) if row.search(line)]
+    found = [number for number, line in enumerate(text.split("\n"), 1) if row.search(line)]
     return f"{file}:{found[0]}" if len(found) == 1 else str(file)
