@@ -6,18 +6,22 @@ Sources: sigs.k8s.io/kueue v0.16.2 apis/kueue/v1beta2/workload_types.go, v0.18.2
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from stepset.run_status import Waiting
 from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
-from stepset.watch.cluster.kueue.admission import change_needed, may_resume
+from stepset.watch.present.queue_remedies import change_needed
 
 _GIVEN_UP = "DeactivatedDueTo"
 """Prefix of the reason for an eviction if Kueue itself deactivated the Workload (v0.18.2 pkg/workload/workload.go)."""
 
 _PREVIOUSLY = "Previously: "
+_INACTIVE_QUEUE = re.compile(r"(?:Local|Cluster)Queue \S+ is (?:inactive|stopped)$")
+"""Kueue's message about an inactive queue. An administrator may have stopped the queue for maintenance. The message
+does not distinguish such a queue from a queue without a ResourceFlavor."""
 
 
 class KueueWorkload(Struct, frozen=True):
@@ -76,11 +80,11 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
     reserved, evicted = by_type.get("QuotaReserved", {}), by_type.get("Evicted", {})
     admitted = holds(by_type.get("Admitted"))
     given_up = holds(evicted) and text(evicted, "reason").startswith(_GIVEN_UP)
-    message = change = ""
+    why, message, change = one_line(text(reserved, "message")), "", ""
     if not admitted and holds(reserved):
         message = "quota is reserved; the queue's admission checks are not complete"
     elif not admitted:
-        message = one_line(text(reserved, "message"))
+        message = why
         change = change_needed(text(reserved, "reason"), text(reserved, "message"))
     if spec.get("active") is False:
         message = "its Workload is not active"
@@ -97,7 +101,7 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
         evicted_at=time_of(evicted, "lastTransitionTime") if holds(evicted) else None,
         evicted_before="" if holds(evicted) else _before(one_line(text(evicted, "message"))),
         change="" if admitted else change,
-        paused=not given_up and (holds(evicted) or may_resume(one_line(text(reserved, "message")))),
+        paused=not given_up and (holds(evicted) or _INACTIVE_QUEUE.match(why) is not None),
         requests={} if admitted else _requests(rows(spec, "podSets")),
     )
 

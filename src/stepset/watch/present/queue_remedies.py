@@ -21,8 +21,6 @@ _INACTIVE = ("Inadmissible", "Misconfigured", "Suspended")
 """Kueue's reasons for three cases: a queue does not exist, a queue is stopped, or Kueue does not support a request."""
 _OTHER_QUEUE = "use a queue that `kubectl get localqueues` lists"
 
-_INACTIVE_QUEUE = re.compile(r"(?:Local|Cluster)Queue \S+ is (?:inactive|stopped)$")
-
 _Remedy = str | Callable[[str], str]
 
 # Messages about the whole Workload. If a remedy is a function, its argument is the name in the message.
@@ -114,21 +112,6 @@ def change_needed(reason: str, message: str) -> str:
         if changes:
             return "; ".join(dict.fromkeys(changes))
     return "have an administrator check the LocalQueue and its ClusterQueue" if reason in _INACTIVE else ""
-
-
-def may_resume(message: str) -> bool:
-    """Returns whether a Workload waits only for an inactive queue, which can admit the Workload later.
-
-    An administrator may have stopped the queue for maintenance. Kueue's message does not distinguish such a queue from
-    a queue without a ResourceFlavor.
-
-    Args:
-        message: the message of the Workload's condition QuotaReserved, on one line.
-
-    >>> may_resume("ClusterQueue gpus is inactive"), may_resume("ClusterQueue gpus doesn't exist")
-    (True, False)
-    """
-    return _INACTIVE_QUEUE.match(message) is not None
 
 
 def _of_pod_set(reasons: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.watch.cluster.kueue.admission import change_needed
 from stepset.watch.cluster.kueue.workload import read_kueue_workload
+from stepset.watch.present.queue_remedies import change_needed
 
 POD_SET = "couldn't assign flavors to pod set node: "
 EXCEEDS = (
