@@ -19,6 +19,7 @@ from stepset.run_status import RunStatus
 from stepset.spec.template import writable_mounts
 from stepset_kfp.backend import in_kfp_pod
 from stepset_kfp.outputs.contained_copy import OutsideError, contained_roots, copy_contained, is_contained
+from stepset_kfp.outputs.missing_model import check_exists
 
 if TYPE_CHECKING:
     from stepset.spec.job import TrainingJob
@@ -88,7 +89,8 @@ def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, wor
     """Writes the model of a run that succeeded, and returns a message for the log.
 
     If KFP cannot store the model, the function writes the location of the model to the metadata of the artifact and to
-    a file. Therefore a step does not fail if the run has succeeded but the model cannot be stored.
+    a file. Therefore a step does not fail if the run has succeeded but the model cannot be stored. Raises
+    MissingModelError if the training has not written the model that its result names.
 
     Args:
         model: the output artifact of the step.
@@ -128,12 +130,13 @@ def write_model(model: Artifact, status: RunStatus, settings: ModelSettings, wor
 
 def _copy_model(model: Artifact, status: RunStatus, settings: ModelSettings, named: str, work_dir: Path | None) -> str:
     """Copies the model at the path `named` to the artifact. Returns why the model was not copied, or "" after a
-    copy."""
+    copy. Raises MissingModelError if the model does not exist."""
+    check_exists(named, status.name, None if status.backend == "local" else settings.declared)
     path = Path(work_dir or "", named)
     if not named.startswith("/") and (status.backend != "local" or work_dir is None or not _exists(path)):
         return f"{named} is {_RELATIVE}"
     if not _exists(path):
-        return f"no such file: {named}" if status.backend == "local" else f"{named} is not mounted in this step"
+        return f"{named} {'cannot be read' if status.backend == 'local' else 'is not mounted in this step'}"
     try:
         copy_contained(path, Path(model.path), _roots(status, settings))
     except OSError as error:

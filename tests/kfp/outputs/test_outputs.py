@@ -117,13 +117,6 @@ def test_a_local_step_reports_a_model_that_a_cluster_would_not_copy(tmp_path: Pa
     assert local_model(tmp_path, str(saved), saved.parent) == copied
 
 
-def test_a_model_that_does_not_exist_is_reported(tmp_path: Path) -> None:
-    missing = tmp_path / "model.pt"
-    assert local_model(tmp_path, str(missing)) == (
-        f"model: no such file: {missing}; the artifact records only its location"
-    )
-
-
 def test_a_relative_path_of_a_model_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pt").write_bytes(b"a file beside the step that no rank has written")
