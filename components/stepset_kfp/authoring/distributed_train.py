@@ -27,7 +27,15 @@ from stepset_kfp.authoring.cleanup_scope import add_training
 from stepset_kfp.authoring.cluster_checks import check_step, check_training, may_run_on_cluster, place_of
 from stepset_kfp.authoring.code_store import REMEDY, code_store, import_code, upload
 from stepset_kfp.authoring.display_name import given_name, show_name
-from stepset_kfp.authoring.encoding import Encoder, has_runtime_value, is_artifact, is_channel, type_of, with_inputs
+from stepset_kfp.authoring.encoding import (
+    Encoder,
+    artifact_problem,
+    has_runtime_value,
+    is_artifact,
+    is_channel,
+    type_of,
+    with_inputs,
+)
 from stepset_kfp.authoring.input_objects import check_objects
 from stepset_kfp.authoring.job_check import check_job
 from stepset_kfp.authoring.local_loops import check_local_loop
@@ -142,7 +150,11 @@ def distributed_train(
     given: dict[str, Any] = dict(inputs)
     if unknown := sorted(set(given) - set(Inputs.__annotations__)):
         parameters = (*Inputs.__annotations__, "base_dir", "caching")
-        problems = (f"{name}: no such input; {hint(name, parameters)}" for name in unknown)
+        problems = (
+            f"{name}: no such input; "
+            + (artifact_problem(given[name].name) if is_artifact(given[name]) else hint(name, parameters))
+            for name in unknown
+        )
         raise BadInputError(*problems, where=place_of(component, given_name(given)))
     if not isinstance(caching, bool):
         problem = f"caching: {caching!r} is not a bool; give the constant True or False"

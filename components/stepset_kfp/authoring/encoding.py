@@ -138,10 +138,7 @@ class Encoder:
     def _reference(self, value: Any, where: str) -> dict[str, str]:
         """Adds a run-time value to the inputs of the task, and returns a reference to this input."""
         if is_artifact(value):
-            raise BadInputError(
-                f"{where}: {value.name} is an artifact, which has no text; write the data to the workspace in its task,"
-                " and return the path as a parameter, or use distribute, whose function can have artifacts as inputs"
-            )
+            raise BadInputError(f"{where}: {artifact_problem(value.name)}")
         if (name := self._names.get(str(value))) is None:
             name = self._names[str(value)] = self._name_of(value)
         self.values[name] = value
@@ -280,6 +277,15 @@ def is_artifact(value: Any) -> bool:
     if isinstance(value, Collected):
         return bool(value.is_artifact_channel)
     return isinstance(value, PipelineArtifactChannel)
+
+
+def artifact_problem(name: str) -> str:
+    """Returns why an artifact cannot be the value of an input, and how its content can reach the training."""
+    return (
+        f"{name} is an artifact, which has no text; add a task that copies the artifact to the workspace, return the"
+        " path from this task and pass it in args (docs/kfp.md, Data from an artifact), or use distribute, whose"
+        " function can have artifacts as inputs"
+    )
 
 
 def _is_plain(name: str, value: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
-from stepset_kfp.authoring.encoding import is_artifact, is_channel, type_of
+from stepset_kfp.authoring.encoding import artifact_problem, is_artifact, is_channel, type_of
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -21,6 +22,10 @@ _TYPES = {
 """The type of a channel that is the whole value of an input, and what to do about another type."""
 _TASK_IN_TEXT = "<kfp.dsl.pipeline_task.PipelineTask object at"
 """The start of the text into which Python converts a task, for example in an f-string."""
+_ARTIFACT_IN_TEXT = re.compile(r"\{\{channel:task=[^;]*;name=([^;]*);type=[^;]*@[^;]*;\}\}")
+"""The text into which Python converts an artifact (kfp 2.15.2 to 2.17.0, kfp/dsl/pipeline_channel.py).
+
+Only an artifact has a type with `@`. KFP itself does not recognise an artifact in a text."""
 
 
 def check_objects(inputs: Mapping[str, Any]) -> None:
@@ -73,6 +78,8 @@ def _problem(value: Any) -> str | None:
     from kfp.dsl.base_component import BaseComponent
 
     if isinstance(value, str):
+        if (found := _ARTIFACT_IN_TEXT.search(value)) is not None:
+            return artifact_problem(found[1])
         if _TASK_IN_TEXT not in value:
             return None
         return 'the text contains a task; write one of its outputs into the text, such as {task.outputs["Output"]}'

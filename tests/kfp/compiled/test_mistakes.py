@@ -58,6 +58,26 @@ def test_a_task_in_a_text(tmp_path: Path) -> None:
     assert found.startswith(f"{PLACE}args.0: the text contains a task; write one of its outputs into the text")
 
 
+@pytest.mark.parametrize(
+    ("place", "inputs"),
+    [
+        ("args.1: ", lambda data: {"args": ["--data", data]}),
+        ("args.0: ", lambda data: {"args": [f"--data={data}"]}),
+        ("env.DATA: ", lambda data: {"env": {"DATA": f"{data}"}}),
+        ("data: no such input; ", lambda data: {"data": data}),
+    ],
+)
+def test_an_artifact_in_the_place_of_a_path(
+    tmp_path: Path, place: str, inputs: Callable[[object], dict[str, Any]]
+) -> None:
+    found = problem(tmp_path, lambda task, *_: distributed_train(**JOB, **inputs(task.outputs["data"])))
+    assert found == (
+        f"{PLACE}{place}data is an artifact, which has no text; add a task that copies the artifact to the workspace,"
+        " return the path from this task and pass it in args (docs/kfp.md, Data from an artifact), or use distribute,"
+        " whose function can have artifacts as inputs"
+    )
+
+
 @pytest.mark.parametrize("name", ["function", "script"])
 def test_a_component_or_a_function_in_the_place_of_a_program(tmp_path: Path, name: str) -> None:
     job = {**JOB, "module": None}

@@ -1,4 +1,4 @@
-"""docs/kfp.md: the complete pipeline runs on this machine, and its condition selects whether the model is published."""
+"""docs/kfp.md: the pipelines of the page run on this machine."""
 
 import subprocess
 import sys
@@ -10,16 +10,23 @@ from tests.code_blocks import ROOT, blocks
 
 pytestmark = pytest.mark.local
 
-RUN = """\
+FILES = {block.file: block.text for block in blocks(ROOT / "docs/kfp.md") if block.file}
+LOCAL = """\
 import os, tempfile
 from kfp import local
 
 workspace = tempfile.mkdtemp(dir=os.getcwd())
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root="out", workspace_root=workspace)
-from pipeline import means
-
-means(minimum=9.0)
 """
+
+
+def run(directory: Path, *command: str, program: str = "") -> subprocess.CompletedProcess[str]:
+    """Writes the files of the page and run.py, and runs a command of Python."""
+    assert set(FILES) == {"train.py", "dataset.py", "pipeline.py", "test_pipeline.py"}
+    for name, text in {**FILES, "run.py": program}.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    command = (sys.executable, "-W", "ignore", *command)
+    return subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.parametrize(
@@ -27,16 +34,26 @@ means(minimum=9.0)
     [(["-m", "pytest", "test_pipeline.py"], True), (["run.py"], False)],
     ids=["test", "condition"],
 )
-def test_the_complete_pipeline_runs(tmp_path: Path, home: Path, command: list[str], published: bool) -> None:
-    files = {block.file: block.text for block in blocks(ROOT / "docs/kfp.md") if block.file}
-    assert set(files) == {"train.py", "pipeline.py", "test_pipeline.py"}
-    for name, text in {**files, "run.py": RUN}.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, printed
+def test_the_complete_pipeline_publishes_the_model_if_the_condition_is_true(
+    tmp_path: Path, home: Path, command: list[str], published: bool
+) -> None:
+    done = run(tmp_path, *command, program=f"{LOCAL}from pipeline import means\n\nmeans(minimum=9.0)\n")
+    assert done.returncode == 0, done.stdout
     # The test of the page passes only if the model is published. It reads all lines of the steps.
-    assert ("1 passed" in printed) == published, printed
-    assert "published: " not in printed, printed
+    assert ("1 passed" in done.stdout) == published, done.stdout
+    assert "published: " not in done.stdout, done.stdout
+
+
+def test_a_training_reads_the_dataset_of_an_earlier_step(tmp_path: Path, home: Path) -> None:
+    done = run(tmp_path, "run.py", program=f"{LOCAL}from dataset import dataset\n\ndataset()\n")
+    assert done.returncode == 0, done.stdout
+    assert '"mean": 3.0' in (next(tmp_path.glob("out/*/distributed-train/result"))).read_text()
+
+
+def test_the_pipeline_with_a_dataset_is_compiled_without_a_warning(tmp_path: Path) -> None:
+    program = (
+        "from kfp import compiler\nfrom dataset import dataset\ncompiler.Compiler().compile(dataset, 'dataset.yaml')\n"
+    )
+    done = run(tmp_path, "run.py", program=program)
+    assert done.returncode == 0, done.stdout
+    assert [line for line in done.stdout.splitlines() if "is not published" not in line] == []
