@@ -363,6 +363,18 @@ def test_the_message_is(given: dict[str, Any], message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "TrainJob", "JobSet", "RayJob"])
+def test_the_error_about_an_object_of_kubernetes_names_the_guide(kind: str) -> None:
+    manifest = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "digits"}, "spec": {}}
+    for data in (manifest, {"kind": kind, "spec": {}, "image": "registry.example/train:1"}):
+        with pytest.raises(BadInputError) as raised:
+            parse_job(data, where="digits.yaml")
+        assert str(raised.value) == (
+            f"digits.yaml: kind: {kind!r} is an object of Kubernetes, not a job of stepset; write a job with the fields"
+            " that docs/guides/pytorchjob.md lists for those of a PyTorchJob"
+        )
+
+
 def test_every_unknown_key_is_named_at_once() -> None:
     with pytest.raises(BadInputError) as caught:
         parse_job({"scrpt": "a.py", "num_node": 2})

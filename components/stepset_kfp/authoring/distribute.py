@@ -112,9 +112,10 @@ def distribute(component: BaseComponent, **settings: Unpack[Settings]) -> BaseCo
         )
     spec: ComponentSpec = copy.deepcopy(component.component_spec)
     container = spec.implementation.container
-    if container is None or not any(EXECUTOR_MODULE in str(word) for word in container.command):
+    if container is None or not any(EXECUTOR_MODULE in str(word) for word in container.command or ()):
         raise BadInputError(
-            f"component {component.name!r} is not a lightweight Python component; create it with @dsl.component"
+            f"component {component.name!r} is not a lightweight Python component; create it with @dsl.component, or run"
+            ' the program of a container component with distributed_train(image="REGISTRY/NAME:TAG", command=[...])'
         )
     given = {"image": container.image, "name": slug(component.name), **settings}
     try:

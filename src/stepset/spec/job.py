@@ -33,7 +33,7 @@ from stepset.spec.base import (
     with_other_problems,
 )
 from stepset.spec.environ import Env
-from stepset.spec.misplaced import hint_elsewhere
+from stepset.spec.misplaced import hint_elsewhere, object_problem
 from stepset.spec.names import jobset_name_budget, name_in, program_name
 from stepset.spec.options import KINDS, Framework, Torch
 from stepset.spec.parts import (
@@ -252,6 +252,8 @@ class TrainingJob(JobModel):
     @model_validator(mode="wrap")
     @classmethod
     def _report_unknown_keys_with_other_problems(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if problem := object_problem(data):
+            raise validation_error(((), problem))
         unknown = problems_of_keys(cls, data, lambda key: hint_elsewhere(key, PARTS))
         if not unknown:
             return validate(data)

@@ -1,12 +1,17 @@
-"""Hints for keys of a job file that belong to another field, or that are no part of a job."""
+"""Hints for keys of a job file that belong to another field, or that are no part of a job.
+
+Also recognises an object of Kubernetes in the place of a job.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from stepset.spec.base import did_you_mean, snake_case
+from stepset.spec.scalars import shortened
 
 _OTHER_NAMES = {
     "cpu": "resources_per_node.cpu",
@@ -49,3 +54,19 @@ def hint_elsewhere(key: str, parts: Mapping[str, type[BaseModel]], *, options: b
         return "it is no field of a job; give it to the command, function or operator that starts the run"
     fields = [f"{part}.{name}" for part, model in parts.items() if name in model.model_fields]
     return did_you_mean(_OTHER_NAMES.get(name) or (fields[0] if len(fields) == 1 else None))
+
+
+def object_problem(data: Any) -> str:
+    """Returns the problem if `data` is an object of Kubernetes, such as a PyTorchJob. Returns "" for other values.
+
+    >>> object_problem({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "spec": {}}).partition(";")[0]
+    "kind: 'MPIJob' is an object of Kubernetes, not a job of stepset"
+    >>> object_problem({"framework": {"kind": "mpi"}})
+    ''
+    """
+    if not isinstance(data, Mapping) or not data.keys() & {"apiVersion", "spec"} or not data.get("kind"):
+        return ""
+    return (
+        f"kind: {shortened(repr(data['kind']))} is an object of Kubernetes, not a job of stepset; write a job with the"
+        " fields that docs/guides/pytorchjob.md lists for those of a PyTorchJob"
+    )

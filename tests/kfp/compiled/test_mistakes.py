@@ -319,6 +319,34 @@ def test_distribute_needs_a_component(tmp_path: Path, wrong: str) -> None:
     assert "is not a component; decorate the function with @dsl.component, and give distribute the component" in found
 
 
+@dsl.container_component
+def of_an_image() -> dsl.ContainerSpec:
+    return dsl.ContainerSpec(image="registry.example/train:1")
+
+
+@dsl.container_component
+def of_a_command() -> dsl.ContainerSpec:
+    return dsl.ContainerSpec(image="registry.example/train:1", command=["torchrun", "train.py"])
+
+
+@pytest.mark.parametrize("component", [of_an_image, of_a_command])
+def test_the_error_about_a_container_component_names_distributed_train(component: Any) -> None:
+    with pytest.raises(BadInputError) as raised:
+        distribute(component, num_nodes=2)
+    assert str(raised.value) == (
+        f"component {component.name!r} is not a lightweight Python component; create it with @dsl.component, or run the"
+        ' program of a container component with distributed_train(image="REGISTRY/NAME:TAG", command=[...])'
+    )
+
+
+def test_the_error_about_a_pytorchjob_names_the_task_and_the_guide(tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {}\n")
+    for job in ("digits.yaml", {"kind": "PyTorchJob", "spec": {}}):
+        found = problem(tmp_path, lambda *_, job=job: distributed_train(job=job, image="a:1", base_dir=tmp_path))
+        assert found.startswith(f"{PLACE}kind: 'PyTorchJob' is an object of Kubernetes, not a job of stepset; write a")
+        assert "docs/guides/pytorchjob.md" in found
+
+
 def test_a_syntax_error_of_the_script_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "train.py").write_text("print(1\n")
 

@@ -22,7 +22,7 @@ local.init(local.SubprocessRunner(use_venv=False), pipeline_root="out", workspac
 
 def run(directory: Path, *command: str, program: str = "") -> subprocess.CompletedProcess[str]:
     """Writes the files of the page and run.py, and runs a command of Python."""
-    assert set(FILES) == {"train.py", "dataset.py", "pipeline.py", "test_pipeline.py"}
+    assert set(FILES) == {"train.py", "dataset.py", "pipeline.py", "test_pipeline.py", "several_nodes.py"}
     for name, text in {**FILES, "run.py": program}.items():
         (directory / name).write_text(text, encoding="utf-8")
     command = (sys.executable, "-W", "ignore", *command)
@@ -50,9 +50,10 @@ def test_a_training_reads_the_dataset_of_an_earlier_step(tmp_path: Path, home: P
     assert '"mean": 3.0' in (next(tmp_path.glob("out/*/distributed-train/result"))).read_text()
 
 
-def test_the_pipeline_with_a_dataset_is_compiled_without_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["dataset", "several_nodes"])
+def test_a_pipeline_of_the_page_is_compiled_without_a_warning(tmp_path: Path, name: str) -> None:
     program = (
-        "from kfp import compiler\nfrom dataset import dataset\ncompiler.Compiler().compile(dataset, 'dataset.yaml')\n"
+        f"from kfp import compiler\nfrom {name} import {name}\ncompiler.Compiler().compile({name}, 'pipeline.yaml')\n"
     )
     done = run(tmp_path, "run.py", program=program)
     assert done.returncode == 0, done.stdout
