@@ -1,7 +1,9 @@
-"""docs/kfp.md: the pipelines of the page run on this machine."""
+"""docs/kfp.md and docs/guides/sweeps.md: the pipelines of the pages run on this machine."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,10 @@ from tests.code_blocks import ROOT, blocks
 
 pytestmark = pytest.mark.local
 
-FILES = {block.file: block.text for block in blocks(ROOT / "docs/kfp.md") if block.file}
+PAGE, SWEEPS = (
+    {block.file: block.text for block in blocks(ROOT / page) if block.file}
+    for page in ("docs/kfp.md", "docs/guides/sweeps.md")
+)
 LOCAL = """\
 import os, tempfile
 from kfp import local
@@ -20,10 +25,12 @@ local.init(local.SubprocessRunner(use_venv=False), pipeline_root="out", workspac
 """
 
 
-def run(directory: Path, *command: str, program: str = "") -> subprocess.CompletedProcess[str]:
-    """Writes the files of the page and run.py, and runs a command of Python."""
-    assert set(FILES) == {"train.py", "dataset.py", "pipeline.py", "test_pipeline.py", "several_nodes.py"}
-    for name, text in {**FILES, "run.py": program}.items():
+def run(
+    directory: Path, *command: str, program: str = "", files: Mapping[str, str] = PAGE
+) -> subprocess.CompletedProcess[str]:
+    """Writes the files of a page and run.py, and runs a command of Python."""
+    assert set(PAGE) == {"train.py", "dataset.py", "pipeline.py", "test_pipeline.py", "several_nodes.py"}
+    for name, text in {**files, "run.py": program}.items():
         (directory / name).write_text(text, encoding="utf-8")
     command = (sys.executable, "-W", "ignore", *command)
     return subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -50,11 +57,20 @@ def test_a_training_reads_the_dataset_of_an_earlier_step(tmp_path: Path, home: P
     assert '"mean": 3.0' in (next(tmp_path.glob("out/*/distributed-train/result"))).read_text()
 
 
-@pytest.mark.parametrize("name", ["dataset", "several_nodes"])
-def test_a_pipeline_of_the_page_is_compiled_without_a_warning(tmp_path: Path, name: str) -> None:
+def test_the_best_run_of_a_sweep_is_chosen_by_its_loss(tmp_path: Path, home: Path) -> None:
+    done = run(tmp_path, "run.py", program=f"{LOCAL}from best_run import best_run\n\nbest_run()\n", files=SWEEPS)
+    assert done.returncode == 0, done.stdout
+    (output,) = tmp_path.glob("out/*/best/executor_output.json")
+    assert json.loads(output.read_text())["parameterValues"]["Output"] == {"lr": 0.3, "loss": 0.0}
+
+
+@pytest.mark.parametrize(("name", "files"), [("dataset", PAGE), ("several_nodes", PAGE), ("best_run", SWEEPS)])
+def test_a_pipeline_of_a_page_is_compiled_without_a_warning(
+    tmp_path: Path, name: str, files: Mapping[str, str]
+) -> None:
     program = (
         f"from kfp import compiler\nfrom {name} import {name}\ncompiler.Compiler().compile({name}, 'pipeline.yaml')\n"
     )
-    done = run(tmp_path, "run.py", program=program)
+    done = run(tmp_path, "run.py", program=program, files=files)
     assert done.returncode == 0, done.stdout
     assert [line for line in done.stdout.splitlines() if "is not published" not in line] == []
