@@ -10,7 +10,7 @@ from typing import Any
 
 import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
-from stepset.backends.base import Backend, ClusterOptions, LogSelection, names_of_runs, request_stop
+from stepset.backends.base import Backend, ClusterOptions, LogSelection, request_stop, runs_of_job
 from stepset.errors import BadInputError, StepsetError, TrainingFailedError, explain_interrupt
 from stepset.html.calls import continues_sentence, diagnose_call
 from stepset.html.card import card, cell
@@ -189,9 +189,9 @@ def delete(
     for _, backend, cluster in places[:1]:
         if other := [name for name, *place in places if place != [backend, cluster]]:
             raise BadInputError(f"names: {other[0]} has another backend or cluster than {places[0][0]}; use two calls")
-    given = [name for name, *_ in places]
     opened = backend_of(backend, cluster)
-    return RunList(opened.delete(given if job is None else names_of_runs(opened, job), dry_run=dry_run))
+    given = [name for name, *_ in places] if job is None else [run.name for run in runs_of_job(opened, job)]
+    return RunList(opened.delete(given, dry_run=dry_run))
 
 
 def diagnose(

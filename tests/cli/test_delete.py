@@ -23,8 +23,8 @@ def known(cli: Cli) -> Cli:
     """The command line, with two ended runs of the job `digits`, and one of another job."""
     store = RunStore(Path(os.environ["STEPSET_HOME"]))
     for name, job in (("digits-1", "digits"), ("digits-2", "digits"), ("other-1", "other")):
-        at = time.time() - int(name[-1])
-        status = RunStatus(name, job, "local", phase=Phase.SUCCEEDED, created=at, finished=at)
+        at, labels = time.time() - int(name[-1]), {"team": "vision"} if job == "other" else {}
+        status = RunStatus(name, job, "local", phase=Phase.SUCCEEDED, created=at, finished=at, labels=labels)
         os.close(store.create(status, TrainingJob(command=["true"]))[1])
     return cli
 
@@ -46,6 +46,11 @@ def test_all_runs_of_a_job_are_deleted_in_a_pipe_without_a_question(known: Cli) 
     assert left(known) == ["other-1"]
 
 
+def test_all_runs_with_given_labels_are_deleted(known: Cli) -> None:
+    assert known("delete", "-l", "team=vision", "--job", "other").out == "other-1\n"
+    assert left(known) == ["digits-1", "digits-2"]
+
+
 def test_a_terminal_asks_before_it_deletes_the_runs_of_a_job(known: Cli) -> None:
     kept = typed(b"\n")
     assert kept.code == 130
@@ -65,8 +70,12 @@ def test_yes_answers_the_question(known: Cli) -> None:
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        ((), "give either the names of runs, or --job NAME"),
-        (("digits-1", "--job", "digits"), "give either the names of runs, or --job NAME"),
+        ((), "give either the names of runs, or --job NAME or -l LABELS"),
+        (("digits-1", "--job", "digits"), "give either the names of runs, or --job NAME or -l LABELS"),
+        (("digits-1", "-l", "team=vision"), "give either the names of runs, or --job NAME or -l LABELS"),
+        (("-l", "team=audio"), "--selector: there is no run with labels team=audio in "),
+        (("-l", "team=vision", "--job", "digits"), "--selector: there is no run of job digits with labels team=vision"),
+        (("-l", "="), "--selector: '=' is not a label selector"),
         (("--job", "digits-1"), "digits-1: there is no run of a job of this name in "),
     ],
 )

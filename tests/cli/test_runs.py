@@ -17,6 +17,7 @@ from stepset.backends.local import LocalBackend
 from stepset.watch.present.sentences import state_line
 from tests.cli.conftest import STEPSET, Cli
 from tests.cli.scripts import FLAGS, processes_that_mention, write_scripts
+from tests.first_hour.shell import in_terminal
 from tests.waiting import until
 
 pytestmark = pytest.mark.local
@@ -201,6 +202,23 @@ def test_cancel_stops_several_runs_before_it_waits(cli: Cli, running: subprocess
     assert sum(" was cancelled after " in line for line in ends) == 2
     assert running.wait(60) == 130
     assert cli("wait", "second").code == 130
+
+
+def test_cancel_stops_the_runs_of_a_job_or_with_given_labels_that_are_not_over(
+    cli: Cli, running: subprocess.Popen[bytes]
+) -> None:
+    second = cli("run", "-d", "sleep.py", "--name", "second", "--procs-per-node", "1", "--label", "a=b").out.strip()
+    (name,) = set(cli("list", "-o", "name").out.split()) - {second}
+    done = cli("cancel", "-l", "a=b")
+    assert (done.code, name in done.err, cli("wait", second).code) == (0, False, 130)
+    assert cli("cancel", "-l", "a=b").err.startswith("stepset: every run with labels a=b in ")
+    declined = in_terminal([STEPSET, "cancel", "--job", "sleep"], Path(), os.environ, 80, b"\n")
+    assert declined.code == 130
+    assert "stepset: cancel 1 run of job sleep? [y/N] " in declined.text
+    assert "stepset: cancelled nothing" in declined.text
+    assert running.poll() is None
+    assert cli("cancel", "--job", "sleep").code == 0
+    assert running.wait(60) == 130
 
 
 def test_cancel_does_not_kill_a_run_that_two_names_select(cli: Cli, running: subprocess.Popen[bytes]) -> None:

@@ -320,12 +320,12 @@ def request_stop(backend: Backend, name: str, *, kill: bool = False) -> RunStatu
     return before
 
 
-def names_of_runs(backend: Backend, job: str) -> list[str]:
-    """Returns the names of the runs of a job, the newest first. Raises RunNotFoundError if the job has no runs."""
+def runs_of_job(backend: Backend, job: str) -> list[RunStatus]:
+    """Returns the runs of a job, the newest first. Raises RunNotFoundError if the job has no runs."""
     runs = RunFilter(jobs=frozenset({job})).select(backend.list())
     if not runs:
         raise RunNotFoundError(f"{job}: there is no run of a job of this name in {backend.place}")
-    return [run.name for run in runs]
+    return runs
 
 
 def newest_run(backend: Backend, place: str = "") -> RunStatus:

@@ -63,7 +63,7 @@ _OTHER_TOOLS = {
 
 _OTHER_OPTIONS = {
     "-n": ("--namespace",),
-    "--force": ("--yes", "--now"),
+    "--force": ("--now", "--yes"),
     "--json": ("--output json",),
     "--lines": ("--tail",),
     "--nnodes": ("--nodes",),

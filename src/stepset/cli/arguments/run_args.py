@@ -22,7 +22,7 @@ RunName = Annotated[
     ),
 ]
 RunNames = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="NAME",
         help="Names of runs, or of jobs or Airflow tasks (DAG.TASK) for their newest runs.",

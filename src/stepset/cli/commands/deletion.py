@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +10,13 @@ import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.run_args import DryRun, Output
-from stepset.cli.completion import job_names, run_names
+from stepset.cli.arguments.selection import Job, Selection, Selector, Yes, can_ask, confirmed
+from stepset.cli.completion import run_names
 from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
     from stepset.run_status import RunStatus
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before runs are deleted.")]
 
 
 @takes_backend
@@ -27,10 +25,8 @@ def delete(
         list[str] | None,
         typer.Argument(metavar="NAME", help="Names of runs.", autocompletion=run_names, show_default=False),
     ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Delete all runs of the job of this name instead.", autocompletion=job_names),
-    ] = None,
+    job: Job = None,
+    selector: Selector = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     output: Output = "text",
@@ -43,28 +39,26 @@ def delete(
     Examples:
       stepset delete digits-1bdcdb
       stepset delete --job digits
+      stepset delete -l team=vision --dry-run
       stepset delete $(stepset list --phase failed -o name)
 
     For a local run, stepset deletes the run's directory, which contains the logs. For a run on a cluster, stepset
     deletes the run's objects. stepset does not delete the checkpoint_dir, or other files that the training code has
-    written. If one of the runs does not exist or has not ended, stepset deletes no run. If --job is given on a
-    terminal, the command asks for confirmation.
+    written. If one of the runs does not exist or has not ended, stepset deletes no run. If --job or -l is given
+    on a terminal, the command asks for confirmation.
     """
     from stepset.cli.output.formats import check_format
-    from stepset.errors import BadInputError
 
     check_format(output, "text", "json")
-    if bool(names) is (job is not None):
-        raise BadInputError("give either the names of runs, or --job NAME")
+    selection = Selection(job, selector)
+    selection.check(names or ())
     backend = backend_args.open_backend()
-    if job is None:
-        found = _delete(backend, names or [], dry_run=dry_run)
+    if names:
+        found = _delete(backend, names, dry_run=dry_run)
     else:
-        from stepset.backends.base import names_of_runs
-
-        found = backend.delete(names_of_runs(backend, job), dry_run=True)
+        found = backend.delete([run.name for run in selection.runs(backend)], dry_run=True)
         if not dry_run:
-            if not yes and not _confirmed(found, f" of job {job}"):
+            if not yes and not confirmed("delete", "deleted", found, str(selection)):
                 return int(ExitCode.INTERRUPTED)
             found = _delete(backend, [run.name for run in found])
     _print_deleted(found, dry_run, output)
@@ -82,32 +76,6 @@ def _delete(backend: Backend, names: Sequence[str], *, dry_run: bool = False) ->
         if len(names) > 1:
             print_message("stepset: deleted nothing")
         raise
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _confirmed(runs: Sequence[RunStatus], which: str = "") -> bool:
-    """Asks the user whether to delete the runs. If there is no terminal or no run, returns True and does not ask.
-
-    Args:
-        which: the end of the question, such as ` of job digits`.
-    """
-    from stepset.cli.output.terminal import print_message
-    from stepset.printable import printable
-    from stepset.watch.present.sentences import counted
-
-    if not runs or not _can_ask():
-        return True
-    for run in runs:
-        print_message(printable(run.name))
-    sys.stderr.write(f"stepset: delete {counted(len(runs), 'run')}{printable(which)}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    print_message("stepset: deleted nothing")
-    return False
 
 
 @takes_backend
@@ -144,9 +112,9 @@ def prune(
     check_format(output, "text", "json")
     age = None if older_than is None else seconds_of("--older-than", older_than)
     backend, rule = backend_args.open_backend(), PruneRule(age, failed)
-    if not (age is None or yes or dry_run) and _can_ask():
+    if not (age is None or yes or dry_run) and can_ask():
         listed = backend.prune(rule, dry_run=True)
-        if not _confirmed(listed):
+        if not confirmed("delete", "deleted", listed):
             return int(ExitCode.INTERRUPTED)
         rule = rule.limited_to(listed)
     found = backend.prune(rule, dry_run=dry_run)

@@ -11,6 +11,7 @@ import typer
 
 from stepset.cli.arguments.backend_args import BackendArgs, takes_backend
 from stepset.cli.arguments.run_args import NewestOrName, Output, RunName, RunNames, run_named
+from stepset.cli.arguments.selection import Job, Selection, Selector, Yes, confirmed
 from stepset.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -157,8 +158,11 @@ def wait(
 
 @takes_backend
 def cancel(
-    names: RunNames,
+    names: RunNames = None,
+    job: Job = None,
+    selector: Selector = "",
     now: Annotated[bool, typer.Option("--now", help="Kill the ranks instead of giving them time to end.")] = False,
+    yes: Yes = False,
     output: Output = "text",
     *,
     backend_args: BackendArgs,
@@ -169,11 +173,12 @@ def cancel(
     Examples:
       stepset cancel digits
       stepset cancel digits --now
-      stepset cancel $(stepset list --job digits --phase running -o name)
+      stepset cancel --job digits
+      stepset cancel -l team=vision --backend kubernetes
 
     The command stops all runs before it waits. If one of the runs cannot be stopped, the command stops the other runs.
-    The exit code is then the exit code of the first error. With -o json, the command prints one JSON object for each
-    run.
+    The exit code is then the exit code of the first error. With --job or -l, the command stops the runs that have not
+    ended, and asks for confirmation on a terminal. With -o json, the command prints one JSON object for each run.
     """
     from stepset.backends.base import request_stop
     from stepset.cli.output.formats import check_format
@@ -181,8 +186,17 @@ def cancel(
     from stepset.printable import printable
 
     check_format(output, "text", "json")
+    selection = Selection(job, selector)
+    selection.check(names or ())
     flags = backend_args.as_flags
     backend = backend_args.open_backend()
+    if not names:
+        active = [run for run in selection.runs(backend) if not run.phase.final]
+        if not active:
+            print_message(printable(f"stepset: every run{selection} in {backend.place} is already over"))
+        if not yes and not confirmed("cancel", "cancelled", active, str(selection)):
+            return int(ExitCode.INTERRUPTED)
+        names = [run.name for run in active]
     errors = _ReportedErrors()
     asked: dict[str, RunStatus] = {}
     for name in names:
