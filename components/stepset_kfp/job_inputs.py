@@ -12,40 +12,14 @@ from typing import Any
 
 import yaml
 
+from stepset.defaults import JOB_FIELDS as JOB_FIELDS
+from stepset.defaults import LIST_FIELDS as LIST_FIELDS
+from stepset.defaults import MAPPING_FIELDS as MAPPING_FIELDS
 from stepset.errors import BadInputError
 from stepset.spec.yamlfile import read_yaml
 
-TEXT_FIELDS = (
-    "name",
-    "framework",
-    "procs_per_node",
-    "image",
-    "script",
-    "module",
-    "function",
-    "code",
-    "checkpoint_dir",
-    "hang",
-    "deadline",
-    "termination_grace_period",
-    "ttl",
-    "service_account",
-    "security",
-    "agent",
-)
+TEXT_FIELDS = tuple(name for name in JOB_FIELDS if name not in ("num_nodes", *LIST_FIELDS, *MAPPING_FIELDS))
 """The fields of the job file that are string inputs."""
-LIST_FIELDS = ("command", "args", "requirements", "storage", "roles")
-MAPPING_FIELDS = (
-    "env",
-    "resources_per_node",
-    "restart",
-    "scheduling",
-    "network",
-    "labels",
-    "annotations",
-    "pod_template",
-)
-JOB_FIELDS = (*TEXT_FIELDS, "num_nodes", *LIST_FIELDS, *MAPPING_FIELDS)
 
 NOT_GIVEN = -1
 """The default of the input `num_nodes`. This value means that the input is not given.

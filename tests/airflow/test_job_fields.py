@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from stepset.defaults import JOB_FIELDS
 from stepset.errors import BadInputError
 from stepset.spec import TrainingJob
-from stepset_airflow.run.job_fields import JOB_FIELDS, entry_problem, job_of
+from stepset_airflow.run.job_fields import entry_problem, job_of
 
 
 def test_the_fields_are_those_of_the_job_file_in_its_order() -> None:

@@ -14,13 +14,14 @@ from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperato
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import DAG
 
+from stepset.defaults import JOB_FIELDS
 from stepset.frameworks.launcher_options import TORCHRUN_OPTIONS_SET_BY_STEPSET
 from stepset.rendering import make_request, render
 from stepset.sources import read_sources
 from stepset_airflow import DistributedTrainOperator, DistributedTrainSensor
 from stepset_airflow.parsing.kpo_parameters import JOB, KPO_PARAMETERS, POD, KpoParameter
 from stepset_airflow.parsing.unknown_parameters import parameters_of
-from stepset_airflow.run.job_fields import JOB_FIELDS, job_of
+from stepset_airflow.run.job_fields import job_of
 from tests.airflow.harness import ROOT
 
 pytestmark = pytest.mark.airflow

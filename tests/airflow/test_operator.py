@@ -12,11 +12,11 @@ import pytest
 from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
 
+from stepset.defaults import JOB_FIELDS
 from stepset.spec import TrainingJob
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, RunEnded
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.run.job_fields import JOB_FIELDS
 from tests.watch.cluster.streams import final
 
 pytestmark = pytest.mark.airflow

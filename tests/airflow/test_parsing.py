@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, TaskGroup, task
 
+from stepset.defaults import ENTRIES, JOB_FIELDS
 from stepset_airflow import DistributedTrainOperator
-from stepset_airflow.run.job_fields import ENTRIES, JOB_FIELDS
 from tests.airflow.conftest import RunDag, WriteDag
 
 pytestmark = pytest.mark.airflow

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
-from stepset.defaults import STARTUP_TIMEOUT
+from stepset.defaults import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, STARTUP_TIMEOUT
 from stepset_airflow.airflow_internals import checked_partial, is_unmapping
 from stepset_airflow.assets import event_extra, report_to_assets, resume_warm, start_warm, warm_start_note
 from stepset_airflow.exceptions import TrainingTaskError, timeout_error
@@ -24,10 +24,10 @@ from stepset_airflow.logs.task_log import TaskLog, find_callbacks, ranks_to_log
 from stepset_airflow.openlineage.mixin import TrainingLineage
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_values
 from stepset_airflow.parsing.mapped import Instances, check_mapped
-from stepset_airflow.parsing.unknown_parameters import take_unknown
+from stepset_airflow.parsing.unknown_parameters import own_parameters, take_unknown
 from stepset_airflow.parsing.values import in_seconds
 from stepset_airflow.run.exit_policy import skip_reason
-from stepset_airflow.run.job_fields import JOB_FIELDS, OPTIONS, job_of, templatable
+from stepset_airflow.run.job_fields import job_of, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
 if TYPE_CHECKING:
@@ -103,21 +103,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
 
     template_fields: Sequence[str] = ("job", *JOB_FIELDS, "queue_name", "backend", "target", *TEMPLATED)
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        "job": "json",
+        **{name: "json" for name in ("job", "hang", *LIST_FIELDS, *MAPPING_FIELDS) if name != "command"},
         "function": "py",
-        "args": "json",
-        "requirements": "json",
-        "env": "json",
-        "resources_per_node": "json",
-        "storage": "json",
-        "roles": "json",
-        "restart": "json",
-        "hang": "json",
-        "scheduling": "json",
-        "network": "json",
-        "labels": "json",
-        "annotations": "json",
-        "pod_template": "json",
     }
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
@@ -191,7 +178,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         **kwargs: Any,
     ) -> None:
         arguments = locals()
-        given = {name: arguments[name] for name in (*OPTIONS, *JOB_FIELDS)}
+        given = {name: arguments[name] for name in own_parameters(DistributedTrainOperator)}
         unknown = take_unknown(type(self), kwargs, unmapping=is_unmapping(self))
         super().__init__(**kwargs)
         if warm_start is not None and warm_start not in self.inlets:
@@ -223,7 +210,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         cls, arguments: Mapping[str, Any], mapped: Collection[str] | None = None, instances: Instances = ()
     ) -> None:
         """Checks the arguments of a mapped task. Raises the errors of the constructor. See `check_mapped`."""
-        check_mapped(cls, arguments, mapped, instances, (*OPTIONS, *JOB_FIELDS), sets_function=cls._sets_function)
+        parameters = own_parameters(DistributedTrainOperator)
+        check_mapped(cls, arguments, mapped, instances, parameters, sets_function=cls._sets_function)
 
     def execute(self, context: Context) -> Any:
         """Runs the job, and waits until the run has finished.
@@ -308,7 +296,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
             run.close()
 
     def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*OPTIONS, *JOB_FIELDS)}
+        return {name: getattr(self, name) for name in own_parameters(DistributedTrainOperator)}
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
         fields = {field: getattr(self, field) for field in JOB_FIELDS}

@@ -9,10 +9,11 @@ from typing import Any
 
 from airflow.sdk import conf
 
+from stepset.defaults import ENTRIES, JOB_FIELDS
 from stepset_airflow.logs.task_log import ranks_to_log
 from stepset_airflow.parsing.given import Given
 from stepset_airflow.parsing.templates import Templates
-from stepset_airflow.run.job_fields import ENTRIES, JOB_FIELDS, entry_problem, with_queue
+from stepset_airflow.run.job_fields import entry_problem, with_queue
 
 _ANY_PROGRAM = "pass"
 _NOT_PLANNED = frozenset(

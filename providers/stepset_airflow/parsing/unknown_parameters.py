@@ -46,6 +46,13 @@ def parameters_of(operator: type) -> frozenset[str]:
 
 
 @cache
+def own_parameters(operator: type) -> tuple[str, ...]:
+    """Returns the names of the keyword parameters that the constructor of the class itself defines."""
+    parameters = inspect.signature(operator.__init__).parameters.values()  # type: ignore[misc]  # not an instance
+    return tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+
+
+@cache
 def defaults_of(operator: type) -> Mapping[str, Any]:
     """Returns the default values of the parameters of the constructors of an operator and of its base classes."""
     return {each.name: each.default for each in _parameters(operator) if each.default is not each.empty}

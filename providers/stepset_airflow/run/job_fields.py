@@ -7,95 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepset.defaults import ENTRIES, LIST_FIELDS, MAPPING_FIELDS
 from stepset_airflow.missing_run import RENDERED_NONE
 
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
 
-JOB_FIELDS = (
-    "name",
-    "framework",
-    "num_nodes",
-    "procs_per_node",
-    "image",
-    "script",
-    "module",
-    "command",
-    "function",
-    "args",
-    "code",
-    "requirements",
-    "env",
-    "resources_per_node",
-    "storage",
-    "checkpoint_dir",
-    "roles",
-    "restart",
-    "hang",
-    "deadline",
-    "termination_grace_period",
-    "ttl",
-    "scheduling",
-    "network",
-    "service_account",
-    "security",
-    "labels",
-    "annotations",
-    "pod_template",
-    "agent",
-)
-"""The fields of a job file, in the order of stepset.spec.job.TrainingJob."""
-
-OPTIONS = (
-    "job",
-    "queue_name",
-    "backend",
-    "target",
-    "log_ranks",
-    "warm_start",
-    "exit_code_policy",
-    "callbacks",
-    "durable",
-    "wait_for_completion",
-    "deferrable",
-    "kubernetes_conn_id",
-    "namespace",
-    "in_cluster",
-    "cluster_context",
-    "config_file",
-    "poll_interval",
-    "admission_timeout",
-    "startup_timeout",
-    "quiet_after",
-    "on_finish_action",
-    "on_kill_action",
-    "on_orphan",
-)
-"""The parameters of the operator that are not fields of the job."""
-
-COLLECTIONS = (
-    "framework",
-    "command",
-    "args",
-    "code",
-    "requirements",
-    "env",
-    "resources_per_node",
-    "resources",
-    "storage",
-    "roles",
-    "restart",
-    "hang",
-    "scheduling",
-    "network",
-    "labels",
-    "annotations",
-    "pod_template",
-)
+COLLECTIONS = ("framework", "code", "hang", "resources", *LIST_FIELDS, *MAPPING_FIELDS)
 """The fields of a job, and of a role, that are lists or mappings."""
-
-ENTRIES = ("script", "module", "command", "function")
-"""The fields that define the program."""
 
 
 def entry_problem(fields: Mapping[str, Any], has_job: bool, sets_function: bool, complete: bool) -> str | None:

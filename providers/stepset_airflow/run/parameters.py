@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from stepset.defaults import JOB_FIELDS
 from stepset_airflow.airflow_internals import redact
 from stepset_airflow.page.document import plain
-from stepset_airflow.run.job_fields import JOB_FIELDS
 
 MAX_PARAMETERS = 40
 _NAME, _VALUE = 60, 120

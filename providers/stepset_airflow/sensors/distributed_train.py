@@ -17,7 +17,7 @@ from stepset_airflow.missing_run import missing_run
 from stepset_airflow.native_templates import NativeTemplates
 from stepset_airflow.parsing.arguments import check_names, check_rendered, check_sensor
 from stepset_airflow.parsing.mapped import Instances, check_instances
-from stepset_airflow.parsing.unknown_parameters import take_unknown
+from stepset_airflow.parsing.unknown_parameters import own_parameters, take_unknown
 from stepset_airflow.parsing.values import in_seconds, sensor_problems
 from stepset_airflow.run.task_result import result_of
 from stepset_airflow.run.trigger_event import reported_status
@@ -30,21 +30,6 @@ if TYPE_CHECKING:
 
     from stepset.run_status import RunStatus
     from stepset_airflow.airflow_internals import OperatorPartial
-
-PARAMETERS = (
-    "run_name",
-    "backend",
-    "target",
-    "deferrable",
-    "start_from_trigger",
-    "poll_interval",
-    "kubernetes_conn_id",
-    "namespace",
-    "in_cluster",
-    "cluster_context",
-    "config_file",
-)
-"""The sensor's own parameters."""
 
 
 class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
@@ -130,15 +115,16 @@ class DistributedTrainSensor(NativeTemplates, BaseSensorOperator):
 
         def check_instance(instance: Mapping[str, Any]) -> None:
             check_names(cls, instance, kwargs, in_sensor=True)
-            known = {name: value for name, value in instance.items() if name in PARAMETERS}
+            known = {name: value for name, value in instance.items() if name in parameters}
             check_sensor(cls, {**values, **known}, (), kwargs)
 
-        values = {name: value for name, value in kwargs.items() if name in PARAMETERS}
+        parameters = own_parameters(DistributedTrainSensor)
+        values = {name: value for name, value in kwargs.items() if name in parameters}
         check_sensor(cls, values, take_unknown(cls, dict(kwargs)), kwargs)
         return checked_partial(super().partial(**kwargs), check)
 
     def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in PARAMETERS}
+        return {name: getattr(self, name) for name in own_parameters(DistributedTrainSensor)}
 
     @property
     def _backend(self) -> str:

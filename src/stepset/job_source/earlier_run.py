@@ -13,13 +13,13 @@ from stepset.backends.base import Backend, newest_run
 from stepset.backends.local import LocalBackend
 from stepset.backends.local.checkpoints import FRESH, has_checkpoint
 from stepset.backends.local.runs.run_dir import RecordedJob
+from stepset.defaults import ENTRIES
 from stepset.errors import BadInputError
 from stepset.functions.program import called_function
 from stepset.html.calls import function_call
 from stepset.job_source.merged import MERGED
 from stepset.run_status import Phase, RunStatus
 from stepset.spec import TrainingJob, parse_job
-from stepset.spec.job import ENTRIES
 
 JOB_FILES = (".yaml", ".yml", ".json")
 """The suffixes of job files."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
+from stepset.defaults import ENTRIES
 from stepset.errors import BadInputError
 from stepset.functions.module import module_program, source_with_modules
 from stepset.functions.program import program_text
@@ -20,8 +21,6 @@ from stepset.functions.source import check_kind, checked_source, place_of
 from stepset.job_source.module_files import packed_code, packed_directory, packed_imports, packed_module
 from stepset.safe_names import slug
 from stepset.spec.base import nearest
-
-_ENTRIES = ("script", "module", "command", "function")
 
 
 def function_fields(
@@ -52,7 +51,7 @@ def function_fields(
         )
     if not isinstance(function, FunctionType):
         raise BadInputError(f"job: {_unsuitable(function)}")
-    if given := [entry for entry in _ENTRIES if entry in fields]:
+    if given := [entry for entry in ENTRIES if entry in fields]:
         raise BadInputError(f"{given[0]}: the job is the function {function.__name__}; leave {given[0]} out")
     check_kind(function)
     rest = {name: value for name, value in fields.items() if name not in ("args", "code")}

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from stepset.defaults import ENTRIES
 from stepset.safe_names import slug
 from stepset.spec.api_values import ApiMapping
 from stepset.spec.base import (
@@ -57,7 +58,6 @@ from stepset.spec.template import container_resources, node_place
 
 _INTEGER = TypeAdapter(int)
 """Validates whole numbers as pydantic does in all other fields. For example, 2.0 is accepted."""
-ENTRIES = ("script", "module", "command", "function")
 
 
 def _framework_hint(kind: str) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepset.defaults import ENTRIES
 from stepset.safe_names import LABEL_LIMIT
-from stepset.spec.job import ENTRIES, TrainingJob
+from stepset.spec.job import TrainingJob
 from stepset.spec.names import DNS_1035
 from stepset.spec.options import KINDS, MODELS
 
