@@ -8,11 +8,10 @@ from stepset.backends.base import Backend
 from stepset.backends.local.runs.run_dir import RecordedJob
 from stepset.cli.arguments.job_args import JobArgs
 from stepset.cli.arguments.job_input import JobInput, names_program, read_job, recorded_input
-from stepset.cli.output.terminal import print_message
+from stepset.cli.output.terminal import print_line
 from stepset.job_source.earlier_run import Start, continuation_notes, earlier_run, recorded_job, start_after
 from stepset.job_source.origin import check_origin
 from stepset.job_source.request import is_script
-from stepset.printable import printable
 from stepset.run_status import RunStatus
 
 
@@ -51,7 +50,7 @@ def resumed_input(args: JobArgs, backend: Backend) -> tuple[JobInput, Start]:
     if run.resumable and given.job.checkpoint_dir is None:
         notes.append(f"to continue from the checkpoint of run {run.name}, with its whole job: {resume_command(run)}")
     for note in notes:
-        print_message(printable(f"stepset: note: {note}"))
+        print_line(f"note: {note}")
     return given, start
 
 

@@ -70,11 +70,10 @@ def run_named(backend: Backend, name: str | None) -> RunStatus:
     If `name` is None, returns the status of the newest run, and prints the name of this run to stderr.
     """
     from stepset.backends.base import newest_run
-    from stepset.cli.output.terminal import print_message
-    from stepset.printable import printable
+    from stepset.cli.output.terminal import print_line
 
     if name is not None:
         return backend.status(name)
     name = newest_run(backend).name
-    print_message(printable(f"stepset: note: {name} is the newest run; stepset list shows all runs"))
+    print_line(f"note: {name} is the newest run; stepset list shows all runs")
     return backend.status(name)

@@ -83,7 +83,7 @@ def confirmed(verb: str, done: str, runs: Sequence[RunStatus], which: str = "") 
         done: the past tense of the verb.
         which: the end of the question, such as ` of job digits`.
     """
-    from stepset.cli.output.terminal import print_message
+    from stepset.cli.output.terminal import print_line, print_message
     from stepset.printable import printable
     from stepset.watch.present.sentences import counted
 
@@ -95,5 +95,5 @@ def confirmed(verb: str, done: str, runs: Sequence[RunStatus], which: str = "") 
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
-    print_message(f"stepset: {done} nothing")
+    print_line(f"{done} nothing")
     return False

@@ -67,14 +67,14 @@ def delete(
 
 def _delete(backend: Backend, names: Sequence[str], *, dry_run: bool = False) -> Sequence[RunStatus]:
     """Deletes runs. If one of several runs cannot be deleted, states that the others were not deleted either."""
-    from stepset.cli.output.terminal import print_message
+    from stepset.cli.output.terminal import print_line
     from stepset.errors import BadInputError, RunNotFoundError
 
     try:
         return backend.delete(names, dry_run=dry_run)
     except (BadInputError, RunNotFoundError):
         if len(names) > 1:
-            print_message("stepset: deleted nothing")
+            print_line("deleted nothing")
         raise
 
 
@@ -106,7 +106,7 @@ def prune(
     """
     from stepset.backends.prune import PruneRule
     from stepset.cli.output.formats import check_format, seconds_of
-    from stepset.cli.output.terminal import print_message
+    from stepset.cli.output.terminal import print_line
     from stepset.watch.present.sentences import counted
 
     check_format(output, "text", "json")
@@ -124,14 +124,14 @@ def prune(
         # A run that has expired may remain because it cannot be deleted.
         if ended and not any(run.expired(time.time()) for run in ended):
             which = f"{'failed' if failed else 'finished'} run"
-            print_message(f"stepset: note: no run has expired; --older-than 1s selects {counted(len(ended), which)}")
+            print_line(f"note: no run has expired; --older-than 1s selects {counted(len(ended), which)}")
     return 0
 
 
 def _print_deleted(runs: Sequence[RunStatus], dry_run: bool, output: str) -> None:
     from stepset.cli.output.documents import deletion_document
     from stepset.cli.output.formats import as_json
-    from stepset.cli.output.terminal import print_message, write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.printable import printable
     from stepset.watch.present.sentences import counted
 
@@ -139,4 +139,4 @@ def _print_deleted(runs: Sequence[RunStatus], dry_run: bool, output: str) -> Non
         write_out(as_json(deletion_document(runs, dry_run=dry_run)))
         return
     write_out("".join(f"{printable(run.name)}\n" for run in runs))
-    print_message(f"stepset: {'would delete' if dry_run else 'deleted'} {counted(len(runs), 'run')}")
+    print_line(f"{'would delete' if dry_run else 'deleted'} {counted(len(runs), 'run')}")

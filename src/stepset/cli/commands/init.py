@@ -50,7 +50,7 @@ def init(
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.init.detect import detect
     from stepset.cli.init.job_file import job_file_text, module_lines, script_lines
-    from stepset.cli.output.terminal import print_message, write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.printable import printable
 
     if module is not None:
@@ -85,7 +85,7 @@ def init(
         f"next: stepset validate {word}; stepset run {word}\n"
     )
     for note in notes:
-        print_message(printable(f"stepset: note: {note}"))
+        print_line(f"note: {note}")
     return 0
 
 

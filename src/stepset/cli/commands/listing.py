@@ -72,7 +72,7 @@ def list_(
     from stepset.cli.output.documents import run_list_document
     from stepset.cli.output.formats import as_json, check_format, time_before_now
     from stepset.cli.output.run_table import RunColumns, run_table
-    from stepset.cli.output.terminal import print_message, write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.errors import BadInputError
     from stepset.printable import printable
     from stepset.run_filter import RunFilter, phases_of, reasons_of
@@ -104,7 +104,7 @@ def list_(
         given += [f"an age below {since}"] if since is not None else []
         place = "any namespace" if all_namespaces else backend.place
         where = f"{place} with {', '.join(given)}" if given else place
-        print_message(f"stepset: no runs found in {printable(where)}; {_elsewhere(backend_args)}")
+        print_line(f"no runs found in {where}; {_elsewhere(backend_args)}")
     return 0
 
 

@@ -176,8 +176,7 @@ def _request(given: JobInput, start: Start, backend_args: BackendArgs) -> RunReq
     """
     from stepset.backends.base import RunRequest
     from stepset.cli.init.framework_note import framework_note
-    from stepset.cli.output.terminal import print_message
-    from stepset.printable import printable
+    from stepset.cli.output.terminal import print_line
     from stepset.sources import read_sources
 
     note = framework_note(given)
@@ -187,7 +186,7 @@ def _request(given: JobInput, start: Start, backend_args: BackendArgs) -> RunReq
 
         notes += unpassed_variables(given.job, os.environ, "cli")
     for note in notes:
-        print_message(printable(f"stepset: note: {note}"))
+        print_line(f"note: {note}")
     sources = read_sources(given.job, given.base_dir)
     return RunRequest(given.job, sources, start.name, start.attempt, start.continues, start.function_file)
 
@@ -197,14 +196,14 @@ def _submit(given: JobInput, start: Start, backend: Backend, backend_args: Backe
     from stepset.cli.arguments.standard_input import unread
     from stepset.cli.output.documents import run_document
     from stepset.cli.output.formats import as_json
-    from stepset.cli.output.terminal import print_message, write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.printable import printable
 
     lost = unread(given.job)
     made = backend.submit(_request(given, start, backend_args))
     write_out(as_json(run_document(made)) if output == "json" else f"{printable(made.name)}\n")
     for note in (*made.notes, *([lost] if lost else ())):
-        print_message(printable(f"stepset: note: {note}"))
+        print_line(f"note: {note}")
     return 0
 
 
@@ -234,11 +233,11 @@ def _run(
     from stepset.cli.arguments.standard_input import standard_input, unread
     from stepset.cli.output.outcome import outcome
     from stepset.cli.output.run_display import RunDisplay
-    from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_message, wants_colour
+    from stepset.cli.output.terminal import binary, close_stdout, is_terminal, print_line, print_message, wants_colour
     from stepset.signals import StopRequests, on_signals
 
     if backend_args.backend != "local" and (note := unread(given.job)):
-        print_message(f"stepset: note: {note}")
+        print_line(f"note: {note}")
     request = _request(given, start, backend_args)
     lines = sys.stderr if how.lines_to_stderr else sys.stdout
     terminal = is_terminal(lines) or is_terminal(sys.stderr)

@@ -98,10 +98,9 @@ def logs(
     from stepset.backends.base import LogSelection
     from stepset.cli.output.formats import time_before_now
     from stepset.cli.output.log_lines import print_logs, print_selected
-    from stepset.cli.output.terminal import print_message
+    from stepset.cli.output.terminal import print_line
     from stepset.errors import BadInputError
     from stepset.log_sources import check_sources, sources_of
-    from stepset.printable import printable
 
     if follow and previous:
         raise BadInputError("--previous: the previous attempt is over; leave out --follow")
@@ -121,7 +120,7 @@ def logs(
         selection = LogSelection(wanted, first, tail, previous, follow)
         printed = print_selected(backend, name, selection, raw=raw, timestamps=timestamps)
     if since is not None and tail != 0 and not (printed or follow):
-        print_message(printable(f"stepset: note: no selected lines within the last {since}"))
+        print_line(f"note: no selected lines within the last {since}")
     if not (follow or previous):  # while a run is followed, pods are deleted after their lines were printed
         _show_missing_logs(backend, name, wanted, backend_args, printed=printed)
     if follow:
@@ -182,8 +181,7 @@ def cancel(
     """
     from stepset.backends.base import request_stop
     from stepset.cli.output.formats import check_format
-    from stepset.cli.output.terminal import print_message
-    from stepset.printable import printable
+    from stepset.cli.output.terminal import print_line
 
     check_format(output, "text", "json")
     selection = Selection(job, selector)
@@ -193,7 +191,7 @@ def cancel(
     if not names:
         active = [run for run in selection.runs(backend) if not run.phase.final]
         if not active:
-            print_message(printable(f"stepset: every run{selection} in {backend.place} is already over"))
+            print_line(f"every run{selection} in {backend.place} is already over")
         if not yes and not confirmed("cancel", "cancelled", active, str(selection)):
             return int(ExitCode.INTERRUPTED)
         names = [run.name for run in active]
@@ -207,7 +205,7 @@ def cancel(
             asked[before.name] = before
             if not before.phase.final:
                 hint = "" if now else f"; stepset cancel {before.name}{flags} --now kills the ranks"
-                print_message(printable(f"stepset: run {before.name} is stopping{hint}"))
+                print_line(f"run {before.name} is stopping{hint}")
     for run, before in asked.items():
         with errors, _interruptible(f"stepset wait {run}{flags} waits until the run is over"):
             found = before if before.phase.final else backend.wait(run)
@@ -217,14 +215,13 @@ def cancel(
 
 def _print_cancelled(found: RunStatus, before: RunStatus, flags: str, output: str) -> None:
     """Prints the outcome of a run that `cancel` has stopped, or how the run had ended before."""
-    from stepset.cli.output.terminal import print_message
-    from stepset.printable import printable
+    from stepset.cli.output.terminal import print_line
     from stepset.run_status import FailureKind
 
     if before.phase.final:
         cancelled = found.failure is not None and found.failure.kind is FailureKind.CANCELLED
         how = FailureKind.CANCELLED.value if cancelled else found.phase.value
-        print_message(printable(f"stepset: {found.name} is already over: {how}"))
+        print_line(f"{found.name} is already over: {how}")
     if not before.phase.final or output == "json":
         _print_outcome(found, flags, output)
 
@@ -278,9 +275,8 @@ def _show_missing_logs(
     If `printed` is True, lines of the run have already been printed, and the status of the run is not requested. Prints
     nothing if the cluster refuses a request, or if the run was deleted in the meantime. The note is optional.
     """
-    from stepset.cli.output.terminal import print_message
+    from stepset.cli.output.terminal import print_line
     from stepset.errors import StepsetError
-    from stepset.printable import printable
     from stepset.watch.present.sentences import waiting_for_pods
 
     with suppress(StepsetError):
@@ -288,7 +284,7 @@ def _show_missing_logs(
         if not (note or printed) and backend_args.backend == "kubernetes":
             note = waiting_for_pods(backend.status(name), f"stepset status {name}{backend_args.as_flags}")
         if note:
-            print_message(printable(f"stepset: note: {note}"))
+            print_line(f"note: {note}")
 
 
 @contextmanager
@@ -318,12 +314,12 @@ def _print_outcome(found: RunStatus, flags: str, output: str) -> None:
     from stepset.cli.output.documents import run_document
     from stepset.cli.output.formats import as_json
     from stepset.cli.output.outcome import outcome
-    from stepset.cli.output.terminal import print_message, wants_colour, write_out
+    from stepset.cli.output.terminal import print_line, print_message, wants_colour, write_out
     from stepset.watch.present.sentences import NOT_FINITE
 
     if output == "json":
         write_out(as_json(run_document(found)))
     else:
         if NOT_FINITE in found.notes:
-            print_message(f"stepset: note: {NOT_FINITE}")
+            print_line(f"note: {NOT_FINITE}")
         print_message(outcome(found, wants_colour(sys.stderr), flags, resume_command(found)))

@@ -35,10 +35,9 @@ def stacks(
     """
     from stepset.cli.output.documents import stacks_document
     from stepset.cli.output.formats import as_json, check_format
-    from stepset.cli.output.terminal import print_message, write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.html.flame_graph import stacks_page
     from stepset.log_sources import check_sources, sources_of
-    from stepset.printable import printable
     from stepset.watch.present.stacks_text import stacks_text, time_words
 
     check_format(output, "text", "json", "html")
@@ -55,5 +54,5 @@ def stacks(
     else:
         write_out(f"{stacks_text(found)}\n")
     for problem in found.problems:
-        print_message(printable(f"stepset: {problem}"))
+        print_line(problem)
     return 0

@@ -98,6 +98,11 @@ def print_message(text: str) -> None:
         _redirect_to_devnull(sys.stderr)
 
 
+def print_line(text: str) -> None:
+    """Writes `stepset: TEXT` to stderr. The text is made printable."""
+    print_message(f"stepset: {printable(text)}")
+
+
 def close_stdout() -> None:
     """Redirects stdout to /dev/null. Otherwise the interpreter would flush stdout at exit, and fail again."""
     _redirect_to_devnull(sys.stdout)
@@ -118,7 +123,7 @@ def report(error: BaseException, text: str, code: ExitCode) -> int:
     if os.environ.get("STEPSET_DEBUG", "") not in ("", "0"):
         print_message(printable_text("".join(traceback.format_exception(error)).rstrip()))
     for line in text.split("\n"):
-        print_message(f"stepset: {printable(line)}")
+        print_line(line)
     return int(code)
 
 
