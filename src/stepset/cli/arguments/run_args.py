@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stepset.cli.completion import formats, run_or_job_names
+from stepset.errors import BadInputError
 
 if TYPE_CHECKING:
     from stepset.backends.base import Backend
@@ -45,18 +46,27 @@ NewestOrName = Annotated[
 def output_option(*known: str, text: str = "", show_default: bool = True) -> Any:
     """Returns the option `--output` of a command that prints these formats, with completion of the formats' names.
 
+    For another format, the command raises BadInputError.
+
     Args:
         text: the help text. By default, the text lists the formats.
         show_default: whether the help text shows the default format.
     """
-    listed = f"{', '.join(known[:-1])} or {known[-1]}."
+    listed = f"{', '.join(known[:-1])} or {known[-1]}"
+
+    def check(given: str) -> str:
+        if given not in known:
+            raise BadInputError(f"--output: {given!r} is not known; use {listed}")
+        return given
+
     return typer.Option(
         "--output",
         "-o",
         metavar="FORMAT",
-        help=text or listed,
+        help=text or f"{listed}.",
         show_default=show_default,
         autocompletion=formats(*known),
+        callback=check,
     )
 
 

@@ -47,9 +47,6 @@ def delete(
     written. If one of the runs does not exist or has not ended, stepset deletes no run. If --job or -l is given
     on a terminal, the command asks for confirmation.
     """
-    from stepset.cli.output.formats import check_format
-
-    check_format(output, "text", "json")
     selection = Selection(job, selector)
     selection.check(names or ())
     backend = backend_args.open_backend()
@@ -105,11 +102,10 @@ def prune(
     confirmation.
     """
     from stepset.backends.prune import PruneRule
-    from stepset.cli.output.formats import check_format, seconds_of
+    from stepset.cli.output.formats import seconds_of
     from stepset.cli.output.terminal import print_line
     from stepset.watch.present.sentences import counted
 
-    check_format(output, "text", "json")
     age = None if older_than is None else seconds_of("--older-than", older_than)
     backend, rule = backend_args.open_backend(), PruneRule(age, failed)
     if not (age is None or yes or dry_run) and can_ask():

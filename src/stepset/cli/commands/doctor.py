@@ -43,12 +43,11 @@ def doctor(
     from stepset.cli.doctor.findings import exit_code, no_connection
     from stepset.cli.doctor.machine import machine_findings
     from stepset.cli.output.documents import document
-    from stepset.cli.output.formats import as_json, check_format
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import write_out
     from stepset.errors import BadInputError
     from stepset.targets.request import check_target
 
-    check_format(output, "text", "json")
     check_target(target)
     backend_args.check()
     found = list(machine_findings(os.environ, trains=backend_args.backend == "local"))

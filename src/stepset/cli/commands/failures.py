@@ -34,11 +34,10 @@ def failures(
     """
     from stepset.cli.output.documents import document
     from stepset.cli.output.failure_kinds import kinds_of_failure
-    from stepset.cli.output.formats import as_json, check_format
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.tables import rendered, table
     from stepset.cli.output.terminal import write_out
 
-    check_format(output, "text", "json")
     known = kinds_of_failure()
     chosen = known if kind is None else [_named(kind, known)]
     if output == "json":

@@ -39,12 +39,11 @@ def explain(
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.documents import document
     from stepset.cli.output.explanation import explanation, explanation_text
-    from stepset.cli.output.formats import as_json, as_yaml, check_format
+    from stepset.cli.output.formats import as_json, as_yaml
     from stepset.cli.output.terminal import write_out
     from stepset.sources import find_requirements
     from stepset.targets.explained_groups import explained_plan
 
-    check_format(output, "text", "json", "yaml")
     given = read_job(args)
     as_data = as_json if output == "json" else as_yaml
     if files:
@@ -116,13 +115,12 @@ def validate(
     """
     from stepset.cli.arguments.job_input import read_job
     from stepset.cli.output.explanation import world_in_words
-    from stepset.cli.output.formats import as_json, as_yaml, check_format
+    from stepset.cli.output.formats import as_json, as_yaml
     from stepset.cli.output.terminal import write_out
     from stepset.printable import printable
     from stepset.sources import import_notes, read_sources
     from stepset.targets.notes import cluster_notes
 
-    check_format(output, "text", "json", "yaml")
     given = read_job(args)
     sources = read_sources(given.job, given.base_dir)
     only_server = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}

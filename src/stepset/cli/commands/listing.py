@@ -70,14 +70,13 @@ def list_(
     completely, and the column TASK with the Airflow task of each run (DAG.TASK, or DAG.TASK[INDEX] if it is mapped).
     """
     from stepset.cli.output.documents import run_list_document
-    from stepset.cli.output.formats import as_json, check_format, time_before_now
+    from stepset.cli.output.formats import as_json, time_before_now
     from stepset.cli.output.run_table import RunColumns, run_table
     from stepset.cli.output.terminal import print_line, write_out
     from stepset.errors import BadInputError
     from stepset.printable import printable
     from stepset.run_filter import RunFilter, phases_of, reasons_of
 
-    check_format(output, "text", "wide", "name", "json")
     if all_namespaces and backend_args.namespace is not None:
         raise BadInputError("--all-namespaces: --namespace is given, too; give only one of them")
     if disk_usage and backend_args.backend != "local":

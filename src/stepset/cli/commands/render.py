@@ -46,13 +46,11 @@ def render(
     reject the objects, the command prints one line for each problem, and the exit code is 2.
     """
     from stepset.cli.arguments.job_input import read_job
-    from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import write_out
     from stepset.rendering import make_request
     from stepset.rendering import render as render_request
     from stepset.sources import read_sources
 
-    check_format(output, "yaml", "json")
     given = read_job(args)
     request = make_request(given.job, read_sources(given.job, given.base_dir), namespace=namespace)
     try:
@@ -140,12 +138,10 @@ def rbac(
     Therefore, do not pass the complete output to `kubectl delete`. To revoke the permissions of one account, use
     --bindings-only, as in the last example.
     """
-    from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import write_out
     from stepset.targets.rbac import Account
     from stepset.targets.rbac import rbac as rbac_objects
 
-    check_format(output, "yaml", "json")
     if unknown := set(more or ()) - set(_RIGHTS):
         raise BadInputError(
             f"--with: {min(unknown)!r} is not a right that can be added; use one of {', '.join(_RIGHTS)}"

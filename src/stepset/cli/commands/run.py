@@ -115,10 +115,8 @@ def run(
     once.
     """
     from stepset.cli.arguments.on_orphan import orphan_stop
-    from stepset.cli.output.formats import check_format
     from stepset.log_sources import sources_of
 
-    check_format(output, "text", "json")
     timeout_flags = {"--admission-timeout": admission_timeout, "--startup-timeout": startup_timeout}
     flags = {"--target": kind, "--ranks": ranks, "--queue": args.queue_name, **timeout_flags}
     timeouts = _timeouts(timeout_flags, detached_on_cluster=detach and backend_args.backend != "local")

@@ -39,10 +39,9 @@ def status(
     change. With -o json, --watch prints a JSON object in one line for each change.
     """
     from stepset.cli.output.documents import run_document
-    from stepset.cli.output.formats import as_json, check_format
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import write_out
 
-    check_format(output, "text", "json")
     backend = backend_args.open_backend()
     found = run_named(backend, name)
     if watch:
@@ -144,9 +143,8 @@ def wait(
     Example:
       stepset wait digits --timeout 10m
     """
-    from stepset.cli.output.formats import check_format, seconds_of
+    from stepset.cli.output.formats import seconds_of
 
-    check_format(output, "text", "json")
     backend = backend_args.open_backend()
     seconds = None if timeout is None else seconds_of("--timeout", timeout)
     with _interruptible("the run continues"):
@@ -180,10 +178,8 @@ def cancel(
     ended, and asks for confirmation on a terminal. With -o json, the command prints one JSON object for each run.
     """
     from stepset.backends.base import request_stop
-    from stepset.cli.output.formats import check_format
     from stepset.cli.output.terminal import print_line
 
-    check_format(output, "text", "json")
     selection = Selection(job, selector)
     selection.check(names or ())
     flags = backend_args.as_flags
@@ -258,9 +254,6 @@ def diagnose(name: NewestOrName = None, output: Output = "text", *, backend_args
     rank ended. The exit codes of the command are the exit codes of `stepset run`. While the run is not over, the exit
     code is 0.
     """
-    from stepset.cli.output.formats import check_format
-
-    check_format(output, "text", "json")
     backend = backend_args.open_backend()
     found = run_named(backend, name)
     _print_outcome(found, backend_args.as_flags, output)

@@ -34,13 +34,12 @@ def stacks(
     the stacks of a pod cannot be read, the command prints a line to stderr.
     """
     from stepset.cli.output.documents import stacks_document
-    from stepset.cli.output.formats import as_json, check_format
+    from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import print_line, write_out
     from stepset.html.flame_graph import stacks_page
     from stepset.log_sources import check_sources, sources_of
     from stepset.watch.present.stacks_text import stacks_text, time_words
 
-    check_format(output, "text", "json", "html")
     wanted = None if ranks is None else sources_of(ranks, "--ranks")
     backend = backend_args.open_backend()
     run = run_named(backend, name)

@@ -12,12 +12,6 @@ from stepset.printable import printable_json
 from stepset.watch.bounded_json import without_nan
 
 
-def check_format(given: str, *known: str) -> None:
-    """Raises BadInputError if `given` is not one of `known`."""
-    if given not in known:
-        raise BadInputError(f"--output: {given!r} is not known; use {', '.join(known[:-1])} or {known[-1]}")
-
-
 def as_json(data: Any, *, indent: int | None = 2) -> str:
     """Returns plain data as printable JSON. NaN and infinity become null (RFC 8259, section 6).
 
