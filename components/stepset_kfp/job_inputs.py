@@ -20,6 +20,8 @@ from stepset.spec.yamlfile import read_yaml
 
 TEXT_FIELDS = tuple(name for name in JOB_FIELDS if name not in ("num_nodes", *LIST_FIELDS, *MAPPING_FIELDS))
 """The fields of the job file that are string inputs."""
+SHORTHANDS = {"queue_name": "scheduling", "shm": "resources_per_node"}
+"""The inputs that are a shorthand for the key with the same name in a field of the job file."""
 
 NOT_GIVEN = -1
 """The default of the input `num_nodes`. This value means that the input is not given.
@@ -33,8 +35,9 @@ YAML_FIELDS = ("framework", "procs_per_node", "hang", "deadline", "termination_g
 def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a component's inputs as a mapping in the format of a job file.
 
-    Inputs that are not fields of the job file are ignored. Raises BadInputError if an input is not valid YAML, or
-    if a field that requires a mapping has a value of another type.
+    The inputs replace the fields of the input `job`. Inputs that are not fields of the job file are ignored. Raises
+    BadInputError if an input is not valid YAML, if a field that requires a mapping has a value of another type, or if
+    `queue_name` or `shm` contradicts the field for which it is a shorthand.
 
     >>> job_mapping({"job": {"num_nodes": 2}, "framework": "{kind: torch, launcher: none}", "args": ["1", "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': ['1', 'x']}
@@ -49,10 +52,13 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
             raise BadInputError(not_a_mapping(field, value))
         job[field] = _read(field, value) if field in YAML_FIELDS and isinstance(value, str) else value
-    if queue_name := inputs.get("queue_name"):
-        job["scheduling"] = {**(job.get("scheduling") or {}), "queue_name": queue_name}
-    if shm := inputs.get("shm"):
-        job["resources_per_node"] = {"shm": shm, **(job.get("resources_per_node") or {})}
+    for name, field in SHORTHANDS.items():
+        if not (value := inputs.get(name)):
+            continue
+        other = (inputs.get(field) or {}).get(name, value)
+        if other != value:
+            raise BadInputError(f"{name}: {value!r} contradicts {field}.{name}, which is {other!r}; give one of them")
+        job[field] = {**(job.get(field) or {}), name: value}
     return job
 
 

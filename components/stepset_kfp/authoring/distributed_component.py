@@ -11,6 +11,7 @@ from stepset_kfp.authoring.checkpoints import check_checkpoint_dir
 from stepset_kfp.authoring.cleanup_scope import add_training
 from stepset_kfp.authoring.cluster_checks import check_shared_dir, check_step, log_pod_notes, place_of
 from stepset_kfp.authoring.display_name import given_name
+from stepset_kfp.authoring.distributed_train import as_arguments
 from stepset_kfp.authoring.encoding import Encoder, with_inputs
 from stepset_kfp.authoring.task_settings import check_at_compilation
 from stepset_kfp.encoding import ENCODED_ARGUMENTS
@@ -67,7 +68,7 @@ class DistributedComponent(PythonComponent):  # type: ignore[misc]  # kfp has no
             task = with_inputs(self, further, without=encoded)(*args, **kept, **further)
         else:
             task = super().__call__(*args, **kwargs)
-        check_at_compilation(
-            task, place, self._settings, f"{_REMEDY} a directory of the workspace to an input of the function"
-        )
+        remedy = f"{_REMEDY} a directory of the workspace to an input of the function"
+        arguments = as_arguments({**self._settings, "function": "pass"})
+        check_at_compilation(task, place, self._settings, arguments, remedy)
         return task

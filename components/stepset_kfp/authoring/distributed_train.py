@@ -188,7 +188,8 @@ def distributed_train(
     task = with_inputs(component, encoder.values, without)(**arguments, **encoder.values)
     set_caching(task, caching)
     show_name(task, name)
-    check_at_compilation(task, place, given, "use a directory of dsl.WORKSPACE_PATH_PLACEHOLDER")
+    remedy = "use a directory of dsl.WORKSPACE_PATH_PLACEHOLDER"
+    check_at_compilation(task, place, given, as_arguments(given), remedy)
     return task
 
 
@@ -235,6 +236,20 @@ def prepare(
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
         raise BadInputError(f"num_nodes: {nodes} is too small; give 1 or more")
+    arguments = as_arguments(inputs)
+    encoded = encoder.inputs(arguments)
+    check_job(arguments, on_cluster=may_run_on_cluster(inputs))
+    check_training(place, inputs)
+    code = _shipped(arguments, base)
+    return (encoded if code is None else encoder.inputs({**arguments, **code.inputs})), code
+
+
+def as_arguments(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the inputs with the types of the component's inputs.
+
+    Args:
+        inputs: the inputs that `with_job` returns.
+    """
     texts = {
         name: str(value) if _is_number(value) else as_text(value)
         for name, value in inputs.items()
@@ -249,11 +264,7 @@ def prepare(
     if isinstance(arguments.get("log_ranks"), (int, list, tuple)):
         ranks = arguments["log_ranks"]
         arguments["log_ranks"] = str(ranks) if isinstance(ranks, int) else ",".join(map(str, ranks))
-    encoded = encoder.inputs(arguments)
-    check_job(arguments, on_cluster=may_run_on_cluster(inputs))
-    check_training(place, inputs)
-    code = _shipped(arguments, base)
-    return (encoded if code is None else encoder.inputs({**arguments, **code.inputs})), code
+    return arguments
 
 
 def _is_number(value: Any) -> bool:

@@ -19,6 +19,7 @@ from stepset.spec.template import writable_mounts
 from stepset.targets.notes import checkpoint_notes
 from stepset_kfp.authoring.cluster_checks import may_run_on_cluster
 from stepset_kfp.authoring.encoding import WORKSPACE, has_runtime_value, is_channel
+from stepset_kfp.authoring.task_conflicts import check_claims, check_variables, conflict_notes
 from stepset_kfp.task_config import WORKSPACE_MOUNT
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class _Setting:
     remedy: str
 
 
+_SHARED_MEMORY = "/dev/shm"
 _SETTINGS = {
     "imagePullSecret": _Setting(
         "set_image_pull_secrets",
@@ -54,7 +56,8 @@ _SETTINGS = {
         ("pod_template",),
         'pod_template={"containers": [{"name": "node", "imagePullPolicy": "Always"}]}',
     ),
-    "emptyDirMounts": _Setting("empty_dir_mount", ("pod_template", "shm"), 'shm="16Gi", or a volume in pod_template'),
+    "emptyDirMounts": _Setting("empty_dir_mount", ("pod_template",), "a volume in pod_template"),
+    _SHARED_MEMORY: _Setting("empty_dir_mount", ("pod_template", "shm"), 'shm="16Gi"'),
     "genericEphemeralVolume": _Setting("add_ephemeral_volume", ("pod_template",), "a volume in pod_template"),
     "activeDeadlineSeconds": _Setting("set_timeout", ("deadline",), 'deadline="12h"'),
     "securityContext": _Setting(
@@ -63,7 +66,9 @@ _SETTINGS = {
         'security="restricted", or a securityContext in pod_template',
     ),
 }
-"""A mapping from fields of KubernetesExecutorConfig, a class of kfp-kubernetes 2.17.0, to settings."""
+"""A mapping from fields of KubernetesExecutorConfig, a class of kfp-kubernetes 2.17.0, to settings.
+
+`emptyDirMounts` does not contain the mount at /dev/shm, which has its own entry."""
 _METADATA = {
     "labels": _Setting("add_pod_label", ("labels", "pod_template"), 'labels={"KEY": "VALUE"}'),
     "annotations": _Setting("add_pod_annotation", ("annotations", "pod_template"), 'annotations={"KEY": "VALUE"}'),
@@ -71,7 +76,9 @@ _METADATA = {
 """A mapping from fields of `podMetadata` to settings."""
 
 
-def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, Any], remedy: str) -> None:
+def check_at_compilation(
+    task: PipelineTask, place: str, inputs: Mapping[str, Any], arguments: Mapping[str, Any], remedy: str
+) -> None:
     """Checks a task and its settings when KFP compiles the pipeline for a cluster.
 
     The compilation logs a warning for each note about the task, and raises BadInputError if a setting is invalid.
@@ -79,9 +86,13 @@ def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, An
     Args:
         task: the task, before its settings are changed.
         place: the description of the task for messages.
+        inputs: the inputs of the task.
+        arguments: the inputs with the types of the component's inputs.
         remedy: how the author of the pipeline can write the checkpoints to the workspace.
     """
-    container = task.container_spec
+    from kfp.dsl.pipeline_context import Pipeline
+
+    container, pipeline = task.container_spec, Pipeline.get_default_pipeline()
     if container is None or container.resources is not None or not may_run_on_cluster(inputs):
         return
     job = inputs.get("job")
@@ -91,6 +102,8 @@ def check_at_compilation(task: PipelineTask, place: str, inputs: Mapping[str, An
         try:
             for note in _notes(task, fields, remedy):
                 _log.warning("%s: %s", place, note)
+            check_claims(task, fields.get("num_nodes"), pipeline)
+            check_variables(task, arguments)
         except BadInputError as error:
             raise error.at(place) from None
 
@@ -107,7 +120,7 @@ def _notes(task: PipelineTask, fields: Mapping[str, Any], remedy: str) -> Iterat
     yield from accelerator_notes(task.container_spec.resources, fields)
     yield from volume_notes(task, fields, remedy)
     yield from not_passed_notes(task, fields)
-    yield from overridden_notes(task, fields)
+    yield from conflict_notes(task, fields)
 
 
 class _ObservedResources(ResourceSpec):  # type: ignore[misc]  # kfp has no types
@@ -175,6 +188,8 @@ def not_passed_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[
         fields: the fields of the job, and the other inputs of the task.
     """
     config = task.platform_config.get("kubernetes", {})
+    paths = {each["mountPath"] for each in config.get("emptyDirMounts", ())}
+    config = {**config, "emptyDirMounts": paths - {_SHARED_MEMORY}, _SHARED_MEMORY: paths & {_SHARED_MEMORY}}
     for found, settings in ((config, _SETTINGS), (config.get("podMetadata", {}), _METADATA)):
         for name, setting in settings.items():
             if found.get(name) and not any(fields.get(field) for field in setting.fields):
@@ -189,36 +204,6 @@ def not_passed_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[
             "set_container_image changes the image of the step, which must contain stepset, but not the image of the"
             ' training pods; for these pods, use image="REGISTRY/NAME:TAG"'
         )
-
-
-def overridden_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a note for each setting of a task that the training pods ignore because of a field of the job.
-
-    task_config.py applies the settings of the task. Fields that are known only at run time are not checked.
-
-    Args:
-        fields: the fields of the job, and the other inputs of the task.
-    """
-    env = fields.get("env")
-    if isinstance(env, Mapping) and (both := sorted(_variables(task) & set(env))):
-        yield (
-            f"{', '.join(both)} {'is' if len(both) == 1 else 'are'} set both in env and by a setting of the task; the"
-            " training pods use env"
-        )
-    own = fields.get("resources_per_node")
-    resources = [name for name, value in vars(task.container_spec.resources).items() if value is not None]
-    if isinstance(own, Mapping) and set(own) - {"shm"} and resources:
-        yield (
-            f"resources_per_node replaces all resources of the task, so {', '.join(resources)}"
-            f" {'does' if len(resources) == 1 else 'do'} not apply; set the resources in one place"
-        )
-
-
-def _variables(task: PipelineTask) -> set[str]:
-    """Returns the names of the environment variables that the settings of a task set."""
-    config = task.platform_config.get("kubernetes", {})
-    sources = (*config.get("secretAsEnv", ()), *config.get("configMapAsEnv", ()))
-    return {*(task.container_spec.env or {}), *(key["envVar"] for each in sources for key in each.get("keyToEnv", ()))}
 
 
 def volume_notes(task: PipelineTask, fields: Mapping[str, Any], remedy: str) -> Iterator[str]:

@@ -74,6 +74,34 @@ def test_queue_name_and_shm_are_merged_into_their_mappings() -> None:
     assert job["resources_per_node"] == {"shm": "1Gi", "cpu": 2}
 
 
+def test_queue_name_and_shm_replace_the_values_of_the_job_file() -> None:
+    job = {"scheduling": {"queue_name": "team-a"}, "resources_per_node": {"shm": "1Gi", "cpu": 2}}
+    mapping = job_mapping({"job": job, "queue_name": "team-b", "shm": "16Gi"})
+    assert mapping == {"scheduling": {"queue_name": "team-b"}, "resources_per_node": {"shm": "16Gi", "cpu": 2}}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        (
+            {"queue_name": "team-b", "scheduling": {"queue_name": "team-a"}},
+            "queue_name: 'team-b' contradicts scheduling.queue_name, which is 'team-a'; give one of them",
+        ),
+        (
+            {"shm": "16Gi", "resources_per_node": {"shm": "1Gi", "cpu": 2}},
+            "shm: '16Gi' contradicts resources_per_node.shm, which is '1Gi'; give one of them",
+        ),
+    ],
+)
+def test_queue_name_and_shm_must_not_contradict_another_input(inputs: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        job_mapping(inputs)
+    assert str(raised.value) == problem
+    field = next(name for name, value in inputs.items() if isinstance(value, dict))
+    name = next(name for name in inputs if name != field)
+    assert job_mapping({**inputs, name: inputs[field][name]})[field] == inputs[field]
+
+
 def test_whole_floats_become_integers_at_any_depth() -> None:
     assert whole({"a": [3.0, 1.5], "b": {"c": 2.0}}) == {"a": [3, 1.5], "b": {"c": 2}}
 

@@ -1,11 +1,13 @@
-"""Settings of a task that have no effect on the training pods are reported when the pipeline is compiled."""
+"""Settings that have no effect on the training pods, or contradict the job, are reported at compile time."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from kfp import dsl, kubernetes
 
+from stepset.errors import BadInputError
 from stepset_kfp import distribute, distributed_train
 
 JOB: dict[str, Any] = {"framework": "torch", "module": "train", "image": "registry.example/a:1", "name": "fit"}
@@ -67,6 +69,94 @@ def test_a_setting_that_kfp_does_not_pass_on_is_reported(
     assert text.startswith(f"{PLACE}{function} does not apply to the training pods; for these pods, use ")
     caplog.clear()
     assert notes(caplog, settings, lambda: distributed_train(**JOB, **inputs)) == []
+
+
+@pytest.mark.parametrize("inputs", [{}, {"shm": "1Gi"}])
+def test_an_empty_directory_at_another_path_is_reported_even_with_shm(
+    caplog: pytest.LogCaptureFixture, inputs: dict
+) -> None:
+    texts = notes(
+        caplog,
+        lambda task: kubernetes.empty_dir_mount(task, "scratch", "/scratch"),
+        lambda: distributed_train(**JOB, **inputs),
+    )
+    assert texts == [
+        f"{PLACE}empty_dir_mount does not apply to the training pods; for these pods, use a volume in pod_template"
+    ]
+
+
+@pytest.mark.parametrize(("deadline", "reported"), [("2h", True), (7200, True), ("1h", False), (None, False)])
+def test_a_timeout_that_ends_the_step_before_the_deadline_of_the_training_is_reported(
+    caplog: pytest.LogCaptureFixture, deadline: object, reported: bool
+) -> None:
+    texts = notes(
+        caplog,
+        lambda task: kubernetes.set_timeout(task, 3600),
+        lambda: distributed_train(**JOB, job={"deadline": deadline} if deadline else {}),
+    )
+    found = [text for text in texts if text.startswith(f"{PLACE}set_timeout ends the step after 3600 s, but the dead")]
+    assert len(found) == reported
+    assert all(f"the deadline of the training is {deadline}, and" in text for text in found)
+
+
+def test_a_node_selector_of_the_task_that_the_job_replaces_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def select(task: dsl.PipelineTask) -> None:
+        kubernetes.add_node_selector(task, "pool", "a100")
+        kubernetes.add_node_selector(task, "zone", "b")
+
+    scheduling = {"node_selector": {"pool": "h100", "zone": "b"}}
+    assert notes(caplog, select, lambda: distributed_train(**JOB, scheduling=scheduling)) == [
+        f"{PLACE}pool has another value in scheduling.node_selector than in a setting of the task; the training pods"
+        " use scheduling.node_selector"
+    ]
+    caplog.clear()
+    scheduling = {"node_selector": {"disk": "ssd"}}
+    assert notes(caplog, select, lambda: distributed_train(**JOB, scheduling=scheduling)) == []
+
+
+def test_a_variable_that_stepset_sets_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    def reserved(task: dsl.PipelineTask) -> None:
+        task.set_env_variable("STEPSET_RUN", "a").set_env_variable("MODE", "fast")
+        kubernetes.use_secret_as_env(task, "hub", {"token": "STEPSET_JOB"})
+
+    problem = "reserved, because torch jobs get it from stepset; leave it out, or override it with {value: ..., overri"
+    creations = [
+        (f"{PLACE}", lambda: distributed_train(**JOB, args=["--epochs", 3], log_ranks=0)),
+        ("task own: ", lambda: distribute(own, shared_dir="/mnt")(data="a")),
+    ]
+    for place, create in creations:
+        with pytest.raises(BadInputError) as raised:
+            notes(caplog, reserved, create)
+        first, second = str(raised.value).splitlines()
+        assert first.startswith(f"{place}setting of the task: env.STEPSET_JOB: {problem}")
+        assert second.startswith(f"{place}setting of the task: env.STEPSET_RUN: {problem}")
+    caplog.clear()
+    own_value = {
+        "env": {"STEPSET_RUN": {"value": "b", "override": True}, "STEPSET_JOB": {"value": "2", "override": True}}
+    }
+    (text,) = notes(caplog, reserved, lambda: distributed_train(**JOB, **own_value))
+    assert text.startswith(f"{PLACE}STEPSET_JOB, STEPSET_RUN are set both in env and by a setting of the task")
+
+
+@pytest.mark.parametrize(
+    ("modes", "nodes", "refused"),
+    [(["ReadWriteOnce"], 2, True), (["ReadWriteOnce"], 1, False), (["ReadWriteMany"], 2, False)],
+)
+def test_a_new_claim_that_only_one_of_several_nodes_can_mount_is_an_error(
+    caplog: pytest.LogCaptureFixture, modes: list[str], nodes: int, refused: bool
+) -> None:
+    def create() -> dsl.PipelineTask:
+        claim = kubernetes.CreatePVC(pvc_name_suffix="-data", access_modes=modes, size="1Gi")
+        return kubernetes.mount_pvc(distributed_train(**JOB, num_nodes=nodes), claim.outputs["name"], "/data")
+
+    expected = (
+        f"{PLACE}mount_pvc: 2 nodes mount the claim of task createpvc, but it is ReadWriteOnce; create it with"
+        ' access_modes=["ReadWriteMany"]'
+    )
+    with pytest.raises(BadInputError) if refused else nullcontext() as raised:
+        assert notes(caplog, lambda task: task, create) == []
+    if raised is not None:
+        assert str(raised.value) == expected
 
 
 def test_settings_of_a_distributed_component_are_reported(caplog: pytest.LogCaptureFixture) -> None:
