@@ -42,15 +42,13 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
     >>> job_mapping({"job": {"num_nodes": 2}, "framework": "{kind: torch, launcher: none}", "args": ["1", "x"]})
     {'num_nodes': 2, 'framework': {'kind': 'torch', 'launcher': 'none'}, 'args': ['1', 'x']}
     """
+    if wrong := not_mappings(inputs):
+        raise BadInputError(*wrong.values())
     job: dict[str, Any] = dict(inputs.get("job") or {})
     for field in JOB_FIELDS:
         value = inputs.get(field)
         if value in (None, "", [], {}) or (field == "num_nodes" and value == NOT_GIVEN):
             continue
-        if field in MAPPING_FIELDS and not isinstance(value, Mapping):
-            from stepset.spec.load import not_a_mapping  # imports pydantic
-
-            raise BadInputError(not_a_mapping(field, value))
         job[field] = _read(field, value) if field in YAML_FIELDS and isinstance(value, str) else value
     for name, field in SHORTHANDS.items():
         if not (value := inputs.get(name)):
@@ -60,6 +58,16 @@ def job_mapping(inputs: Mapping[str, Any]) -> dict[str, Any]:
             raise BadInputError(f"{name}: {value!r} contradicts {field}.{name}, which is {other!r}; give one of them")
         job[field] = {**(job.get(field) or {}), name: value}
     return job
+
+
+def not_mappings(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the problem of each input that requires a mapping and has a value of another type."""
+    wrong = [name for name in MAPPING_FIELDS if inputs.get(name) and not isinstance(inputs[name], Mapping)]
+    if not wrong:
+        return {}
+    from stepset.spec.load import not_a_mapping  # imports pydantic
+
+    return {name: not_a_mapping(name, inputs[name]) for name in wrong}
 
 
 def as_text(value: Any) -> Any:

@@ -55,15 +55,18 @@ def similar_file(missing: Path) -> str:
 
     Returns "" if no name in the directory of the file is similar. Only the first 2,000 names are compared.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     try:
         with os.scandir(missing.parent) as entries:
             names = sorted({entry.name for entry in islice(entries, _MOST_NAMES)} - {missing.name})
     except (OSError, ValueError):  # ValueError: the path contains a NUL character
         return ""
-    close = get_close_matches(missing.name, names, n=1, cutoff=0.75)
-    return f"did you mean {str(missing.with_name(close[0]))!r}?" if close else ""
+    for name in get_close_matches(missing.name, names, cutoff=0.75):
+        # A common ending such as `.yaml` makes short names similar.
+        if SequenceMatcher(None, missing.stem, Path(name).stem).ratio() >= 0.6:
+            return f"did you mean {str(missing.with_name(name))!r}?"
+    return ""
 
 
 def script_remedy(script: str, base: Path) -> str:

@@ -13,7 +13,7 @@ from stepset.spec.load import read_job_file
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for name in ("train.py", "digits.yaml", "evaluate.py"):
+    for name in ("train.py", "digits.yaml", "evaluate.py", "p.yaml"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -23,7 +23,9 @@ def test_a_similar_name_is_suggested(project: Path, missing: str) -> None:
     assert similar_file(project / missing) == f"did you mean {str(project / 'train.py')!r}?"
 
 
-@pytest.mark.parametrize("missing", ["nope.py", "none/train.py", "train.py/train.py", "no\0/train.py"])
+@pytest.mark.parametrize(
+    "missing", ["nope.py", "nope.yaml", "a.yaml", "none/train.py", "train.py/train.py", "no\0/train.py"]
+)
 def test_nothing_is_suggested_if_no_name_is_similar_or_readable(project: Path, missing: str) -> None:
     assert similar_file(project / missing) == ""
 

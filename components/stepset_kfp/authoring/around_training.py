@@ -78,6 +78,7 @@ def wait_for_training(*, run: Any, backend: Any = "auto", namespace: Any = "", t
 def _uncached(component: BaseComponent, **inputs: Any) -> PipelineTask:
     place = place_of(component, None)
     try:
+        check_objects(inputs, component)
         _check(inputs)
     except BadInputError as error:
         raise error.at(place) from None
@@ -92,7 +93,6 @@ def _uncached(component: BaseComponent, **inputs: Any) -> PipelineTask:
 
 def _check(inputs: Mapping[str, Any]) -> None:
     """Raises BadInputError if a constant among the inputs is invalid. Run-time values are checked in the step."""
-    check_objects(inputs)
     constants = {name: value for name, value in inputs.items() if not has_runtime_value(value)}
     check_options(constants)
     timeout = constants.get("timeout", 0)

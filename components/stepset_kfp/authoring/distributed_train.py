@@ -232,7 +232,9 @@ def prepare(
         encoder: encodes the inputs.
         place: the description of the task for messages.
     """
-    check_objects(inputs)
+    from stepset_kfp.training.distributed_train.component import distributed_train as component
+
+    check_objects(inputs, component)
     nodes = inputs.get("num_nodes")
     if isinstance(nodes, int) and nodes == NOT_GIVEN:
         raise BadInputError(f"num_nodes: {nodes} is too small; give 1 or more")

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from stepset.errors import BadInputError
 from stepset_kfp.authoring.encoding import artifact_problem, is_artifact, is_channel, type_of
+from stepset_kfp.job_inputs import TEXT_FIELDS
 
 if TYPE_CHECKING:
-    from kfp.dsl import PipelineTask
+    from kfp.dsl import BaseComponent, PipelineTask
 
 _WORDS = ("args", "command")
 """The inputs that are lists of words."""
-_TYPES = {
-    "num_nodes": ("Integer", "declare it as int"),
-    "script": ("String", "give a constant path"),
-    "job": ("Dict", "declare it as dict, or give the constant path of a job file, which is read at compile time"),
+_REMEDIES = {
+    "script": "give a constant path",
+    "job": "declare it as dict, or give the constant path of a job file, which is read at compile time",
 }
-"""The type of a channel that is the whole value of an input, and what to do about another type."""
+"""What to do about a channel of a wrong type that is the whole value of an input. Default: declare another type."""
+_PYTHON_TYPES = {"Boolean": "bool", "Dict": "dict", "Integer": "int", "List": "list", "String": "str"}
+"""The names that KFP uses for types, with the types of Python."""
 _TASK_IN_TEXT = "<kfp.dsl.pipeline_task.PipelineTask object at"
 """The start of the text into which Python converts a task, for example in an f-string."""
 _ARTIFACT_IN_TEXT = re.compile(r"\{\{channel:task=[^;]*;name=([^;]*);type=[^;]*@[^;]*;\}\}")
@@ -28,27 +30,43 @@ _ARTIFACT_IN_TEXT = re.compile(r"\{\{channel:task=[^;]*;name=([^;]*);type=[^;]*@
 Only an artifact has a type with `@`. KFP itself does not recognise an artifact in a text."""
 
 
-def check_objects(inputs: Mapping[str, Any]) -> None:
+def check_objects(inputs: Mapping[str, Any], component: BaseComponent) -> None:
     """Raises BadInputError if an input contains a task, a component or a function.
 
-    Also raises BadInputError if the whole value of `args` or `command` is a parameter that is not a list.
+    Also raises BadInputError if the whole value of an input is a channel of another type than the input.
 
     Args:
         inputs: the inputs of a task. An input may be a list or a mapping.
+        component: the component of the task.
     """
     found = [f"{where}: {problem}" for where, each in _leaves("", inputs) if (problem := _problem(each)) is not None]
-    found += [f"{name}: {problem}" for name in _WORDS if (problem := _no_list(name, inputs.get(name))) is not None]
-    for name, (kind, remedy) in _TYPES.items():
-        value: Any = inputs.get(name)
-        if is_channel(value) and not is_artifact(value) and (actual := type_of(value)) != kind:
-            found.append(f"{name}: {value.name} has the type {actual}, not {kind}; {remedy}")
+    declared = component.component_spec.inputs
+    found += [
+        f"{name}: {problem}"
+        for name, value in inputs.items()
+        if is_channel(value) and not is_artifact(value)
+        if (problem := _wrong_type(name, value, declared[name].type)) is not None
+    ]
     if found:
         raise BadInputError(*found)
 
 
-def _no_list(name: str, value: Any) -> str | None:
-    if not is_channel(value) or is_artifact(value) or type_of(value) == "List":
+def _wrong_type(name: str, value: Any, declared: str) -> str | None:
+    """Returns what is wrong with the type of a channel, or None.
+
+    Args:
+        declared: the type of the input. A text field of a job also accepts numbers (`as_arguments`).
+    """
+    actual = type_of(value)
+    if actual == declared or (name in TEXT_FIELDS and name != "script" and actual in ("Integer", "Float")):
         return None
+    if name in _WORDS:
+        return _no_list(name, value)
+    remedy = _REMEDIES.get(name, f"declare it as {_PYTHON_TYPES[declared]}")
+    return f"{value.name} has the type {actual}, not {declared}; {remedy}"
+
+
+def _no_list(name: str, value: Any) -> str:
     if (item := _loop_item(value)) is not None:
         return f"KFP passes {item} as {type_of(value)}, not as a list; write {name}=[{item}] to pass it as one argument"
     return f"{value.name} is not a list; declare it as list, or write {name}=[{value.name}] to pass it as one argument"

@@ -21,14 +21,15 @@ from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.log_sources import check_ranks
 from stepset.plan.ranks import max_ranks
-from stepset.spec.load import parse_job
+from stepset.spec.load import check_known_fields, parse_job
 from stepset.spec.names import check_dns_1035
+from stepset.targets.request import TARGET_NAMES
 from stepset.targets.validation.preflight import check
 from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.authoring.encoding import WORDS, WORKSPACE, Encoder, has_runtime_value, is_channel, text_parts, type_of
 from stepset_kfp.encoding import with_decoded_inputs
-from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, job_mapping
-from stepset_kfp.options import check_options
+from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, job_mapping, not_mappings
+from stepset_kfp.options import check_options, problems_of
 from stepset_kfp.step.owner import Identity
 from stepset_kfp.task_config import WORKSPACE_MOUNT, with_task_config
 
@@ -76,17 +77,16 @@ def check_job(arguments: Mapping[str, Any], *, on_cluster: bool) -> None:
         on_cluster: whether the job may run on a cluster. If True, the function also checks that the target supports the
             job.
     """
-    check_options({name: value for name, value in arguments.items() if not has_runtime_value(value)})
-    check_loop_name(arguments.get("name"))
-    if any(is_channel(arguments.get(name)) for name in _STRUCTURED):
-        return
-    target = arguments.get("target") or "jobset"
-    if not on_cluster or has_runtime_value(target):
-        target = None
-    first, second = ([*_StandIns(arguments, which).problems(target)] for which in (0, 1))
-    unknown = {name for name, value in _fields(arguments) if name not in WORDS and has_runtime_value(value)}
-    if found := [each for each in first if each in second and _field_of(each) not in unknown]:
-        raise BadInputError(*found)
+    options = {name: value for name, value in arguments.items() if not has_runtime_value(value)}
+    found = [*problems_of(check_options, options), *problems_of(check_loop_name, arguments.get("name"))]
+    if not any(is_channel(arguments.get(name)) for name in _STRUCTURED):
+        target = arguments.get("target") or "jobset"
+        known = target if on_cluster and not has_runtime_value(target) and target in TARGET_NAMES else None
+        first, second = ([*_StandIns(arguments, which).problems(known)] for which in (0, 1))
+        unknown = {name for name, value in _fields(arguments) if name not in WORDS and has_runtime_value(value)}
+        found += [each for each in first if each in second and _field_of(each) not in unknown]
+    if found:
+        raise BadInputError(*dict.fromkeys(found))
 
 
 def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -122,7 +122,12 @@ class _StandIns:
 
         given = {name: self._input(name, value) for name, value in self.arguments.items() if name in _INPUTS}
         try:
-            mapping = job_mapping(with_decoded_inputs(Encoder().inputs(given), {}))
+            inputs = with_decoded_inputs(Encoder().inputs(given), {})
+            if wrong := not_mappings(inputs):
+                right = {name: value for name, value in inputs.items() if name not in wrong}
+                others = problems_of(lambda job: check_known_fields(job, wrong), job_mapping(right))
+                return (*wrong.values(), *others)
+            mapping = job_mapping(inputs)
             if self.which == 1:
                 mapping, _ = with_task_config(mapping, TaskConfig(resources={"limits": {"nvidia.com/gpu": "1"}}))
             # A missing image causes only a warning (cluster_checks.py).

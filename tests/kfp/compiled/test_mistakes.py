@@ -126,11 +126,45 @@ def test_a_wrong_type_or_name(tmp_path: Path, inputs: dict[str, Any], expected: 
     [
         ("num_nodes", "num_nodes: word has the type String, not Integer; declare it as int"),
         ("job", "job: word has the type String, not Dict; declare it as dict, or give the constant path of a job file"),
+        ("env", "env: word has the type String, not Dict; declare it as dict"),
+        ("requirements", "requirements: word has the type String, not List; declare it as list"),
+        ("startup_timeout", "startup_timeout: word has the type String, not Integer; declare it as int"),
     ],
 )
 def test_a_parameter_of_another_type(tmp_path: Path, name: str, expected: str) -> None:
     found = problem(tmp_path, lambda task, n, word: distributed_train(**{**JOB, name: word}))
     assert found.startswith(f"{PLACE}{expected}")
+
+
+def test_parameters_of_another_type_are_reported_together(tmp_path: Path) -> None:
+    found = problem(tmp_path, lambda task, n, word: distributed_train(**JOB, queue_name=n, labels=word, shm=n))
+    assert found.splitlines() == [
+        f"{PLACE}queue_name: n has the type Integer, not String; declare it as str",
+        f"{PLACE}labels: word has the type String, not Dict; declare it as dict",
+        f"{PLACE}shm: n has the type Integer, not String; declare it as str",
+    ]
+
+
+def test_a_parameter_of_another_type_for_a_task_around_training(tmp_path: Path) -> None:
+    found = problem(tmp_path, lambda task, n, word: wait_for_training(run=n, timeout=word))
+    assert found.splitlines() == [
+        "task wait-for-training: run: n has the type Integer, not String; declare it as str",
+        "task wait-for-training: timeout: word has the type String, not Integer; declare it as int",
+    ]
+
+
+def test_wrong_types_are_reported_together(tmp_path: Path) -> None:
+    inputs = {"num_nodes": "two", "env": "A=1", "labels": ["a"], "args": "--a 1", "backend": "k8s", "on_interrupt": "x"}
+    found = problem(tmp_path, lambda *_: distributed_train(**{**JOB, **inputs, "startup_timeout": "1h"}))
+    assert [line.removeprefix(PLACE).split(":")[0] for line in found.splitlines()] == [
+        "backend",
+        "on_interrupt",
+        "startup_timeout",
+        "env",
+        "labels",
+        "num_nodes",
+        "args",
+    ]
 
 
 def test_a_number_as_the_path_of_the_script(tmp_path: Path) -> None:
