@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tools.api_snapshot import lines_of, write_or_check
+from tools.kfp_readmes import meanings_of
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 TITLES = {
@@ -23,6 +24,8 @@ TITLES = {
     "stepset_airflow": "The Airflow provider's API",
     "stepset_kfp": "The Kubeflow Pipelines API",
 }
+_COMPONENTS = {"stepset_kfp.distributed_train": "distributed_train"}
+"""The functions whose keyword arguments are the inputs of a component, with the folder of the component."""
 _SECTIONS = {"Args:": "Arguments", "Raises:": "Errors", "Returns:": "Returns", "Yields:": "Yields"}
 
 
@@ -52,11 +55,20 @@ def _section(name: str, value: Any) -> Iterator[str]:
     yield "```text\n" + "\n".join(lines_of(name, value)) + "\n```"
     if text := _docstring(value):
         yield markdown(text)
+    if name in _COMPONENTS:
+        meanings = meanings_of(_COMPONENTS[name])
+        yield "**Inputs**\n\n" + "\n".join(_item(f"{each}: {meanings[each]}") for each in _keywords(value))
     if inspect.isclass(value):
         for method, function in vars(value).items():
             if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
                 yield f"### `{name}.{method}`"
                 yield markdown(inspect.getdoc(function) or "")
+
+
+def _keywords(function: Any) -> Iterable[str]:
+    """Returns the names that `**inputs: Unpack[Inputs]` of a function accepts."""
+    (accepted,) = get_args(get_type_hints(function, localns={"PipelineTask": Any})["inputs"])
+    return accepted.__annotations__
 
 
 def _docstring(value: Any) -> str:

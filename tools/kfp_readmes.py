@@ -46,6 +46,11 @@ def page(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def meanings_of(component: str) -> dict[str, str]:
+    """Returns a mapping from the name of each argument of a component to its description."""
+    return _docstring(ast.get_docstring(_function(COMPONENTS / component / "component.py")) or "")[1]
+
+
 def _function(path: Path) -> ast.FunctionDef:
     tree = ast.parse(path.read_text("utf-8"))
     return next(each for each in tree.body if isinstance(each, ast.FunctionDef))

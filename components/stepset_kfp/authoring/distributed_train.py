@@ -52,8 +52,8 @@ _log = logging.getLogger(__name__)
 class Inputs(TypedDict, total=False):
     """The inputs of `distributed_train`.
 
-    docs/job-file.md describes the inputs that are fields of the job file. The docstring of the component describes the
-    other inputs. Each value may be a constant, an output of another task, or a parameter of the pipeline.
+    docs/reference/stepset_kfp.md describes each input. docs/job-file.md describes the fields of the job file in detail.
+    Each value may be a constant, an output of another task, or a parameter of the pipeline.
     """
 
     job: Any
@@ -133,8 +133,8 @@ def distributed_train(
         base_dir: the directory to which paths are relative. Default: the directory of the caller's file.
         caching: whether KFP may reuse the outputs of an earlier run of the task. The default is False, because
             KFP's cache ignores changes of resources, of variables, of secrets, and of the image behind a tag.
-        inputs: the inputs of the component. `job` may be the path of a job file, a mapping or a `TrainingJob`. Paths
-            may be strings or `Path` objects.
+        inputs: the inputs of the component. docs/reference/stepset_kfp.md describes each input. `job` may be the path
+            of a job file, a mapping or a `TrainingJob`. Paths may be strings or `Path` objects.
 
     Returns:
         The task. The task has the outputs `model`, `metrics`, `report`, `result` and `run`.
