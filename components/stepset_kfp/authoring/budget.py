@@ -30,13 +30,15 @@ _log = logging.getLogger(__name__)
 _spent: WeakKeyDictionary[Pipeline, list[tuple[str, int]]] = WeakKeyDictionary()
 
 
-def spend(step: str, inputs: Mapping[str, Any], remedy: str) -> None:
+def spend(place: str, step: str, inputs: Mapping[str, Any], remedy: str) -> None:
     """Adds the sizes of a step's inputs to the total of the pipeline that is being compiled.
 
     Args:
+        place: the description of the task for messages.
         step: the name of the step's job.
         inputs: the step's inputs. The size of an input is the length of its JSON.
-        remedy: the last part of the error message. This part states how the user can avoid the error.
+        remedy: the last part of the error, and of the warning that the limit is near. This part states how the user can
+            avoid the error.
 
     Raises:
         BadInputError: the total exceeds LIMIT. The message contains the names and sizes of the largest inputs.
@@ -51,11 +53,14 @@ def spend(step: str, inputs: Mapping[str, Any], remedy: str) -> None:
     if total > LIMIT:
         raise BadInputError(
             f"the inputs of the pipeline's steps have {total} characters, and Argo Workflows stores about {LIMIT} per"
-            f" pipeline; the largest are {largest}; {remedy}"
+            f" pipeline; the largest are {largest}; {remedy}",
+            where=place,
         )
     if pipeline is not None:
         _spent[pipeline] = spent
     if total > INLINE:
-        level = logging.WARNING if total > LIMIT * 3 // 4 else logging.INFO
         remaining = f"{LIMIT - total} of {LIMIT} characters remain for inputs of the pipeline's steps"
-        _log.log(level, "%s; the largest are %s", remaining, largest)
+        near = total > LIMIT * 3 // 4
+        advice = f"; {remedy}" if near else ""
+        level = logging.WARNING if near else logging.INFO
+        _log.log(level, "%s: %s; the largest are %s%s", place, remaining, largest, advice)

@@ -182,7 +182,7 @@ def distributed_train(
         store = code_store() if len(text) > INLINE else None
         passed = {"packed_code": text} if store is None else {"files": import_code(upload(code.archive, store)).output}
         arguments |= passed
-    spend(name or str(component.name), arguments, f"{code.largest if code is not None else ''}{REMEDY}")
+    spend(place, name or str(component.name), arguments, f"{code.largest if code is not None else ''}{REMEDY}")
     # The local runners of KFP 2.15 and 2.16 cannot run a component if an optional artifact is missing.
     without = () if "files" in arguments else ("files",)
     task = with_inputs(component, encoder.values, without)(**arguments, **encoder.values)

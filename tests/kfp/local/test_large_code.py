@@ -177,7 +177,8 @@ def test_inputs_that_argo_would_refuse_are_an_error_that_names_the_largest(tmp_p
         code(tmp_path, name, 30_000)
     with pytest.raises(
         BadInputError,
-        match=r"have \d{5} characters, and Argo Workflows stores about 60000 per pipeline; the largest are"
+        match=r"^task distributed-train-2 \(two\): .* have \d{5} characters, and Argo Workflows stores about 60000"
+        r" per pipeline; the largest are"
         r" packed_code of (one|two) \(4\d{4}\), packed_code of (one|two) \(4\d{4}\), .*set STEPSET_KFP_CODE_STORE to",
     ):
         two_steps(tmp_path)
@@ -190,9 +191,13 @@ def test_the_remaining_budget_is_reported(tmp_path: Path, caplog: pytest.LogCapt
         two_steps(tmp_path)
     first, second = (record for record in caplog.records if "remain" in record.getMessage())
     assert (first.levelname, second.levelname) == ("INFO", "WARNING")
-    remaining = int(second.getMessage().split()[0])
+    places = [record.getMessage().partition(": ")[0] for record in (first, second)]
+    assert places == ["task distributed-train (one)", "task distributed-train-2 (two)"]
+    remaining = int(second.getMessage().partition(": ")[2].split()[0])
     assert 0 < remaining < LIMIT / 4
     assert "the largest are packed_code of " in second.getMessage()
+    assert "set STEPSET_KFP_CODE_STORE" not in first.getMessage()
+    assert "set STEPSET_KFP_CODE_STORE" in second.getMessage()
 
 
 def test_a_pipelines_budget_is_its_own(tmp_path: Path) -> None:
