@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,20 +33,26 @@ def check_exists(named: str, run: str, directories: Sequence[Path] | None) -> No
             pods. None for a local run, whose ranks write to the file system of the step.
     """
     path = Path(named)
-    try:
-        path.lstat()
-        return
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError):  # a directory cannot be read, or the path contains NUL
+    if not path.is_absolute() or not (problem := _problem(path)):
         return
     # A link may lead to a directory that only the training pods have.
     real, volumes = path.resolve(), filter(os.path.ismount, directories or ())
-    if path.is_absolute() and (directories is None or any(real.is_relative_to(each.resolve()) for each in volumes)):
+    if directories is None or any(real.is_relative_to(each.resolve()) for each in volumes):
         raise MissingModelError(
-            f"run {run} succeeded, but its result names the model {named!r}, which does not exist; {_instead_of(path)};"
-            " write the model to this path before rank 0 writes the result, or name no model in the result"
+            f"run {run} succeeded, but its result names the model {named!r}, which {problem}; write the model to this"
+            " path before rank 0 writes the result, or name no model in the result"
         )
+
+
+def _problem(path: Path) -> str:
+    """Returns "" if the path exists and is not an empty directory, or if the path cannot be read."""
+    try:
+        empty = stat.S_ISDIR(path.lstat().st_mode) and not any(path.iterdir())
+        return "is an empty directory" if empty else ""
+    except (FileNotFoundError, NotADirectoryError):
+        return f"does not exist; {_instead_of(path)}"
+    except (OSError, ValueError):  # ValueError: the path contains NUL
+        return ""
 
 
 def _instead_of(missing: Path) -> str:

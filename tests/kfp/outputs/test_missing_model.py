@@ -32,7 +32,7 @@ def error(tmp_path: Path, named: Path, backend: str = "local", checkpoint_dir: P
     """Returns the part of the error that differs between the tests."""
     with pytest.raises(MissingModelError) as raised:
         write(tmp_path, named, backend, checkpoint_dir)
-    start = f"run fit-1 succeeded, but its result names the model {str(named)!r}, which does not exist; "
+    start = f"run fit-1 succeeded, but its result names the model {str(named)!r}, which "
     text = str(raised.value)
     assert text.startswith(start) and text.endswith(f"; {REMEDY}")
     return text.removeprefix(start).removesuffix(f"; {REMEDY}")
@@ -40,15 +40,23 @@ def error(tmp_path: Path, named: Path, backend: str = "local", checkpoint_dir: P
 
 def test_the_error_states_what_exists_instead(tmp_path: Path) -> None:
     directory = tmp_path / "ckpt"
-    assert error(tmp_path, directory / "model.pt") == f"its directory {str(directory)!r} does not exist"
+    its = f"does not exist; its directory {str(directory)!r}"
+    assert error(tmp_path, directory / "model.pt") == f"{its} does not exist"
     directory.mkdir()
-    assert error(tmp_path, directory / "model.pt") == f"its directory {str(directory)!r} is empty"
+    assert error(tmp_path, directory / "model.pt") == f"{its} is empty"
     for number in range(1, 7):
         (directory / f"step-{number}").touch()
     listed = "'step-1', 'step-2', 'step-3', 'step-4', 'step-5', ..."
-    assert error(tmp_path, directory / "model.pt") == f"its directory {str(directory)!r} contains {listed}"
+    assert error(tmp_path, directory / "model.pt") == f"{its} contains {listed}"
     (directory / "modl.pt").touch()
-    assert error(tmp_path, directory / "model.pt") == f"did you mean {str(directory / 'modl.pt')!r}?"
+    assert error(tmp_path, directory / "model.pt") == f"does not exist; did you mean {str(directory / 'modl.pt')!r}?"
+
+
+def test_an_empty_directory_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    assert error(tmp_path, tmp_path / "model") == "is an empty directory"
+    (tmp_path / "model" / "weights").touch()
+    assert write(tmp_path, tmp_path / "model").metadata["source"] == str(tmp_path / "model")
 
 
 def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
