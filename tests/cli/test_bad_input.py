@@ -370,7 +370,7 @@ def test_an_option_of_run_alone_is_not_taken_for_an_option_of_the_program(cli: C
         (["wait", "x", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
         (["logs", "nope", "--ranks", "a,"], "--ranks: '' is neither a rank nor a range; write it like 0,2 or 0-3"),
         (["logs", "nope", "--ranks", "3-1"], "--ranks: '3-1' is neither a rank nor a range; write it like 0,2 or 0-3"),
-        (["cancel"], "Missing argument 'NAME'; 'stepset list' shows the names of runs; see 'stepset cancel --help'"),
+        (["cancel"], "give the names of runs ('stepset list' shows the names), --job NAME or -l LABELS"),
         (["run", "--nodes"], "Option '--nodes' requires an argument; see 'stepset run --help'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

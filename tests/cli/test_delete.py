@@ -70,7 +70,7 @@ def test_yes_answers_the_question(known: Cli) -> None:
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        ((), "give either the names of runs, or --job NAME or -l LABELS"),
+        ((), "give the names of runs ('stepset list' shows the names), --job NAME or -l LABELS"),
         (("digits-1", "--job", "digits"), "give either the names of runs, or --job NAME or -l LABELS"),
         (("digits-1", "-l", "team=vision"), "give either the names of runs, or --job NAME or -l LABELS"),
         (("-l", "team=audio"), "--selector: there is no run with labels team=audio in "),

@@ -49,8 +49,11 @@ class Selection:
         """Raises BadInputError unless either names or conditions are given."""
         from stepset.errors import BadInputError
 
-        if bool(names) is (self.job is not None or bool(self.selector)):
+        selects = self.job is not None or bool(self.selector)
+        if names and selects:
             raise BadInputError("give either the names of runs, or --job NAME or -l LABELS")
+        if not names and not selects:
+            raise BadInputError("give the names of runs ('stepset list' shows the names), --job NAME or -l LABELS")
 
     def runs(self, backend: Backend) -> list[RunStatus]:
         """Returns the selected runs, the newest first.
