@@ -1,4 +1,4 @@
-"""A function whose source is shipped must not use names from outside; they are rejected by name."""
+"""A function whose source is shipped must not use names from outside except imports; they are rejected by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from stepset.errors import BadInputError
-from stepset.functions.source import captured_names, checked_source, function_file
+from stepset.functions.definition import source_of as text_of
+from stepset.functions.source import captured_names, check_captured, checked_source, function_file
 from stepset.functions.source import checked_source as source_of
 
 RATE = 0.1
@@ -102,9 +103,19 @@ def uses_imports() -> object:
     return [tempfile, source_of, Path(), tree, NOTHING]
 
 
-def test_the_message_contains_the_imports_that_the_function_needs() -> None:
+def test_imports_are_shipped_with_the_function() -> None:
     with pytest.raises(BadInputError) as caught:
         checked_source(uses_imports)
+    assert str(caught.value) == (
+        "function: uses_imports uses NOTHING from outside, and only its own source is shipped; import or define it"
+        " inside uses_imports, pass it in args, or import uses_imports from a module"
+    )
+
+
+def test_the_message_of_a_decorator_contains_the_imports_that_the_function_needs() -> None:
+    captured = captured_names(text_of(uses_imports))
+    with pytest.raises(BadInputError) as caught:
+        check_captured(uses_imports, captured, "pass {them} in args, or import uses_imports from a module")
     assert str(caught.value) == (
         "function: uses_imports uses NOTHING, Path, source_of, tempfile, tree from outside, and only its own source is"
         " shipped; add 'from pathlib import Path', 'from stepset.functions.source import checked_source as source_of',"

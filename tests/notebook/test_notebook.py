@@ -156,6 +156,21 @@ def test_names_that_only_a_kernel_has_are_rejected(client_of: Callable[[Any], No
     assert output.traceback == [f"BadInputError: {output.evalue}"], "no frames of stepset"
 
 
+def test_a_function_of_a_cell_uses_the_imports_of_other_cells(client_of: Callable[[Any], NotebookClient]) -> None:
+    imports = (
+        "%matplotlib --list\nimport math, stepset\nimport xml.etree.ElementTree\nfrom tqdm.auto import tqdm as bar"
+    )
+    train = (
+        "def train():\n"
+        "    list(bar(range(2)))\n"
+        "    return [bar.__module__, math.pi > 3, xml.etree.ElementTree.fromstring('<a/>').tag]"
+    )
+    cells = [imports, train, "print(stepset.run(train, framework='plain').result)"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    client_of(notebook).execute()
+    assert notebook.cells[2].outputs[-1].text == "['tqdm.asyncio', True, 'a']\n", "the class for a terminal"
+
+
 def test_a_function_of_a_cell_is_shipped_with_the_modules_beside_the_notebook(
     client_of: Callable[[Any], NotebookClient], tmp_path: Path
 ) -> None:

@@ -100,9 +100,8 @@ def test_names_from_outside_a_function_of_main_are_rejected_by_name(tmp_path: Pa
     ended = _run(tmp_path, CAPTURED)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
-        "stepset.errors.BadInputError: function: train uses RATE, json from outside, and only its own source is"
-        " shipped; add 'import json' inside train; import or define RATE inside train, pass RATE in args, or import"
-        " train from a module"
+        "stepset.errors.BadInputError: function: train uses RATE from outside, and only its own source is shipped;"
+        " import or define it inside train, pass it in args, or import train from a module"
     )
     assert stepset.list_runs() == []
 

@@ -158,7 +158,7 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
 
     from stepset.errors import BadInputError
     from stepset.functions.definition import source_of
-    from stepset.functions.source import check_captured, check_decorators, check_kind
+    from stepset.functions.source import captured_names, check_captured, check_decorators, check_kind
 
     where = place_of(place) + _line_of(function)
     try:
@@ -168,7 +168,7 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
     checks: tuple[Callable[[], None], ...] = (
         lambda: check_decorators(function, "distributed_train", f"remove it, or apply it inside {function.__name__}"),
         lambda: check_kind(inspect.unwrap(function)),  # decorators are not shipped
-        lambda: check_captured(function, source, "or pass {them} as arguments of the task"),
+        lambda: check_captured(function, captured_names(source), "or pass {them} as arguments of the task"),
     )
     problems: list[str] = []
     for check in checks:

@@ -9,13 +9,14 @@ import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.functions.definition import definition_of, source_of
+from stepset.functions.imports import imports_of
 from stepset.functions.program import Place
 
 _GET_IPYTHON = "get_ipython"
@@ -78,10 +79,11 @@ def captured_names(source: str) -> list[str]:
     return sorted(captured - everywhere - _OF_EVERY_MODULE)
 
 
-def check_captured(function: Callable[..., Any], source: str, alternatives: str) -> None:
+def check_captured(function: Callable[..., Any], captured: Collection[str], alternatives: str) -> None:
     """Checks that a function uses no names of its module.
 
     Args:
+        captured: the names that the function uses without defining them.
         alternatives: the remedies that the message suggests in addition to an import inside the function. `{them}` is a
             placeholder for the captured names that the module does not import.
 
@@ -89,11 +91,12 @@ def check_captured(function: Callable[..., Any], source: str, alternatives: str)
         BadInputError: the function uses names of its module. The message contains these names.
     """
     name = function.__name__
-    if captured := captured_names(source):
-        imports = _imports(function, captured)
+    if captured:
+        imports = imports_of(function, {*captured} - _OF_IPYTHON)
         others = [each for each in captured if each not in imports]
         them = "it" if captured == others[:1] else "them" if captured == others else ", ".join(others)
-        remedies = [f"add {', '.join(map(repr, imports.values()))} inside {name}"] if imports else []
+        statements = [repr(each) for statements in imports.values() for each in statements]
+        remedies = [f"add {', '.join(statements)} inside {name}"] if imports else []
         if others:
             remedies.append(f"import or define {them} inside {name}, {alternatives.format(them=them)}")
         if captured == [_GET_IPYTHON]:
@@ -103,34 +106,6 @@ def check_captured(function: Callable[..., Any], source: str, alternatives: str)
             f" {'; '.join(remedies)}"
             f"{f'; {_SHELL_REMEDY}' if _GET_IPYTHON in captured else ''}"
         )
-
-
-def _imports(function: Callable[..., Any], captured: Collection[str]) -> dict[str, str]:
-    """Returns the import statement of each captured name that the module of the function has imported."""
-    known, found = getattr(inspect.unwrap(function), "__globals__", {}), dict[str, str]()
-    for name in sorted({*captured} & {*known} - _OF_IPYTHON):
-        value = known[name]
-        if not isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType)):
-            continue
-        original, module = value.__name__, _public_module(value)
-        renamed = "" if original == name else f" as {name}"
-        if isinstance(value, ModuleType):
-            found[name] = f"import {original}{renamed}"
-        elif module not in ("", function.__module__):
-            found[name] = f"from {module} import {original}{renamed}"
-    return found
-
-
-def _public_module(value: type | FunctionType | BuiltinFunctionType | ModuleType) -> str:
-    """Returns the module from which a class or function can be imported. Returns "" if there is none.
-
-    Python 3.13 defines `pathlib.Path` in the private module `pathlib._local`. Then the public module is returned.
-    """
-    module = str(value.__module__) if isinstance(getattr(value, "__module__", None), str) else ""
-    for place in (module.partition("._")[0], module):
-        if getattr(sys.modules.get(place), value.__name__, None) is value:
-            return place
-    return ""
 
 
 def check_kind(function: Callable[..., Any]) -> None:
@@ -174,25 +149,29 @@ def check_decorators(function: Callable[..., Any], ours: str, remedy: str) -> No
 
 
 def checked_source(function: Callable[..., Any]) -> str:
-    """Returns the source of a function, after checking that the function works without its module.
+    """Returns the source of a function that works without its module.
+
+    The source begins with the import statements of the names that the function uses and that its module has imported.
 
     Raises:
-        BadInputError: the function is not defined with `def`, is a generator, has decorators, or uses names of its
-            module. Also raised if the source of the function cannot be read.
+        BadInputError: the function is not defined with `def`, is a generator, has decorators, or uses other names of
+            its module. Also raised if the source of the function cannot be read.
     """
     name = function.__name__
     source = source_of(function)
     check_kind(inspect.unwrap(function))  # decorators are not shipped
     check_decorators(function, "", f"remove it, or import {name} from a module")
-    check_captured(function, source, _alternatives(function, captured_names(source)))
-    return source
+    captured = captured_names(source)
+    imports = imports_of(function, {*captured} - _OF_IPYTHON)
+    others = [each for each in captured if each not in imports]
+    check_captured(function, others, _alternatives(function, others))
+    return "".join(f"{each}\n" for statements in imports.values() for each in statements) + source
 
 
-def _alternatives(function: Callable[..., Any], captured: Collection[str]) -> str:
+def _alternatives(function: Callable[..., Any], captured: Sequence[str]) -> str:
     """Returns the remedies for captured names. Functions and classes of the caller cannot be passed in args."""
     name, known = function.__name__, getattr(function, "__globals__", {})
     helpers = [each for each in captured if _is_helper(known.get(each), function.__module__)]
-    captured = {*captured} - {*_imports(function, captured)}
     if not helpers:
         return f"pass {{them}} in args, or import {name} from a module"
     names = ", ".join(helpers)

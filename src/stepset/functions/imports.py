@@ -1,0 +1,92 @@
+"""Finds the import statements for names that a function uses and that its module has imported."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+Statements = dict[str, tuple[str, ...]]
+
+_IMPORTABLE = (ModuleType, type, FunctionType, BuiltinFunctionType)
+
+
+def imports_of(function: Callable[..., Any], names: Collection[str]) -> Statements:
+    """Returns the import statements for each of the names whose value is imported in the module of a function.
+
+    The statements are those of the function's file, or of the executed cells of a notebook. Their effect can depend on
+    the process: in a notebook, `from tqdm.auto import tqdm` imports another class than in a rank. If no statement
+    imports the current value of a name, for example after `from math import *`, the statement is derived from the
+    value. Names of other values are left out.
+    """
+    plain = inspect.unwrap(function)
+    known: Mapping[str, Any] = getattr(plain, "__globals__", {})
+    written: Statements = {}
+    for text in _texts(plain, known):
+        for name, statement in _written(text, {each: known[each] for each in names if each in known}):
+            written[name] = tuple(dict.fromkeys((*written.get(name, ()), statement)))
+    derived = {name: _derived(name, known[name], plain.__module__) for name in names if name in known}
+    found = {name: written.get(name) or ((derived[name],) if derived[name] else ()) for name in sorted(derived)}
+    return {name: statements for name, statements in found.items() if statements}
+
+
+def _texts(function: Callable[..., Any], known: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the executed cells of a notebook (IPython's variable `In`), and the text that defines the function."""
+    cells = known.get("In")
+    if isinstance(cells, list):
+        yield from (cell for cell in cells if isinstance(cell, str))
+    yield "".join(inspect.findsource(function)[0])
+
+
+def _written(text: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the import statements in a text that import the given values, each with the name that it binds."""
+    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
+    try:
+        tree = ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError):  # a cell of another language
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                name = each.asname or each.name.partition(".")[0]
+                if name in values and values[name] is sys.modules.get(each.name if each.asname else name):
+                    yield name, ast.unparse(ast.Import([each]))
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for each in node.names:
+                name, module = each.asname or each.name, sys.modules.get(node.module)
+                if name in values and values[name] is getattr(module, each.name, _MISSING):
+                    yield name, ast.unparse(ast.ImportFrom(node.module, [each], 0))
+
+
+_MISSING = object()
+
+
+def _derived(name: str, value: Any, own: str) -> str:
+    """Returns a statement that imports a module, class or function as `name`. Returns "" if there is none.
+
+    Args:
+        own: the module of the function, from which the ranks cannot import.
+    """
+    if not isinstance(value, _IMPORTABLE):
+        return ""
+    original = value.__name__
+    renamed = "" if original == name else f" as {name}"
+    if isinstance(value, ModuleType):
+        return f"import {original}{renamed}" if sys.modules.get(original) is value and original != own else ""
+    module = _public_module(value)
+    return f"from {module} import {original}{renamed}" if module not in ("", own) else ""
+
+
+def _public_module(value: type | FunctionType | BuiltinFunctionType) -> str:
+    """Returns the module from which a class or function can be imported. Returns "" if there is none.
+
+    Python 3.13 defines `pathlib.Path` in the private module `pathlib._local`. Then the public module is returned.
+    """
+    module = str(value.__module__) if isinstance(getattr(value, "__module__", None), str) else ""
+    for place in (module.partition("._")[0], module):
+        if getattr(sys.modules.get(place), value.__name__, None) is value:
+            return place
+    return ""
