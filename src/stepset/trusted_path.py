@@ -23,7 +23,7 @@ _MAX_LINKS = 40
 _ACL = "system.posix_acl_access"
 
 
-def check_path(path: Path, variable: str) -> None:
+def check_path(path: Path, variable: str, *, checked: Path | None = None) -> None:
     """Checks each existing directory and each symbolic link from the root directory to `path`, in this order.
 
     A directory or link must belong to this user or to root, and no other user may be able to write to the directory. A
@@ -34,14 +34,18 @@ def check_path(path: Path, variable: str) -> None:
     Args:
         path: an absolute path. Its last parts may be missing.
         variable: the environment variable that selects the path, for the error message.
+        checked: a directory above `path` that was checked before, and therefore cannot have been replaced. Only the
+            parts below this directory are checked.
 
     Raises:
         InfrastructureError: another user could replace a part of the path, or a part cannot be examined.
     """
-    place, rest = Path("/"), list(reversed(path.parts[1:]))
+    place = checked or Path("/")
+    rest = list(reversed(path.relative_to(place).parts))
     links = 0
     try:
-        _check(place, path, variable)
+        if checked is None:
+            _check(place, path, variable)
         while rest:
             name = rest.pop()
             if name == "..":
@@ -51,6 +55,9 @@ def check_path(path: Path, variable: str) -> None:
             if not stat.S_ISLNK(about.st_mode):
                 place /= name
                 continue
+            if checked is not None:  # the directory may contain links, so its parent may be another directory
+                check_path(path, variable)
+                return
             links += 1
             if links > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

@@ -141,7 +141,7 @@ class RunStore:
         for path in paths:
             run = RunDir(path)
             try:
-                check_path(path, HOME_VARIABLE)
+                check_path(path, HOME_VARIABLE, checked=self.runs)
                 status = run.read()
             except RunNotFoundError:
                 continue  # another process is deleting the directory, or stepset did not create it
