@@ -13,7 +13,7 @@ message. The step checks the job again with all values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,20 +69,21 @@ _VALUES: Mapping[str, tuple[Any, Any]] = {
 _FIELD = re.compile(r"[a-z_]+(?=[.:])")
 
 
-def check_job(arguments: Mapping[str, Any], *, on_cluster: bool) -> None:
+def check_job(arguments: Mapping[str, Any], *, on_cluster: bool, variables: Sequence[Mapping[str, Any]] = ()) -> None:
     """Raises BadInputError if the constant inputs of a task are invalid for all values of the other inputs.
 
     Args:
         arguments: the inputs of the component.
         on_cluster: whether the job may run on a cluster. If True, the function also checks that the target supports the
             job.
+        variables: the environment variables of the task, if the settings of the task are known.
     """
     options = {name: value for name, value in arguments.items() if not has_runtime_value(value)}
     found = [*problems_of(check_options, options), *problems_of(check_loop_name, arguments.get("name"))]
     if not any(is_channel(arguments.get(name)) for name in _STRUCTURED):
         target = arguments.get("target") or "jobset"
         known = target if on_cluster and not has_runtime_value(target) and target in TARGET_NAMES else None
-        first, second = ([*_StandIns(arguments, which).problems(known)] for which in (0, 1))
+        first, second = ([*_StandIns(arguments, variables, which).problems(known)] for which in (0, 1))
         unknown = {name for name, value in _fields(arguments) if name not in WORDS and has_runtime_value(value)}
         found += [each for each in first if each in second and _field_of(each) not in unknown]
     if found:
@@ -107,10 +108,12 @@ class _StandIns:
 
     Attributes:
         arguments: the inputs of the component.
+        variables: the environment variables of the task.
         which: 0 or 1. Selects one of the two stand-ins for each unknown value.
     """
 
     arguments: Mapping[str, Any]
+    variables: Sequence[Mapping[str, Any]]
     which: int
 
     def problems(self, target: str | None) -> tuple[str, ...]:
@@ -127,9 +130,9 @@ class _StandIns:
                 right = {name: value for name, value in inputs.items() if name not in wrong}
                 others = problems_of(lambda job: check_known_fields(job, wrong), job_mapping(right))
                 return (*wrong.values(), *others)
-            mapping = job_mapping(inputs)
-            if self.which == 1:
-                mapping, _ = with_task_config(mapping, TaskConfig(resources={"limits": {"nvidia.com/gpu": "1"}}))
+            accelerator = {"limits": {"nvidia.com/gpu": "1"}} if self.which == 1 else None
+            settings = TaskConfig(env=self.variables, resources=accelerator)
+            mapping, _ = with_task_config(job_mapping(inputs), settings)
             # A missing image causes only a warning (cluster_checks.py).
             job = parse_job({"image": "registry.example/image", **mapping})
             plan = make_plan(job)

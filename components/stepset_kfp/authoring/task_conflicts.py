@@ -27,7 +27,7 @@ def conflict_notes(task: PipelineTask, fields: Mapping[str, Any]) -> Iterator[st
     """
     config = task.platform_config.get("kubernetes", {})
     env = fields.get("env")
-    if isinstance(env, Mapping) and (both := sorted(set(_variables(task)) & set(env))):
+    if isinstance(env, Mapping) and (both := sorted({each["name"] for each in _variables(task)} & set(env))):
         yield (
             f"{', '.join(both)} {'is' if len(both) == 1 else 'are'} set both in env and by a setting of the task; the"
             " training pods use env"
@@ -70,12 +70,10 @@ def check_variables(task: PipelineTask, arguments: Mapping[str, Any]) -> None:
     Args:
         arguments: the inputs of the component, which are valid without the variables.
     """
-    job, variables = arguments.get("job"), _variables(task)
-    env = arguments.get("env") or (job.get("env") if isinstance(job, Mapping) else None) or {}
-    if not variables or not isinstance(env, Mapping):
+    if not (variables := [*_variables(task)]):
         return
     try:
-        check_job({**arguments, "env": {**variables, **env}}, on_cluster=True)
+        check_job(arguments, on_cluster=True, variables=variables)
     except BadInputError as error:
         raise BadInputError(*(f"setting of the task: {each}" for each in error.problems)) from None
 
@@ -101,12 +99,17 @@ def check_claims(task: PipelineTask, num_nodes: Any, pipeline: Pipeline | None) 
             )
 
 
-def _variables(task: PipelineTask) -> dict[str, Any]:
-    """Returns the environment variables that the settings of a task set.
-
-    The value of a variable with a key of a Secret or ConfigMap is an empty string.
-    """
+def _variables(task: PipelineTask) -> Iterator[dict[str, Any]]:
+    """Yields the environment variables that the settings of a task set, in the form of a container's `env`."""
     config = task.platform_config.get("kubernetes", {})
-    sources = (*config.get("secretAsEnv", ()), *config.get("configMapAsEnv", ()))
-    keys = (key["envVar"] for each in sources for key in each.get("keyToEnv", ()))
-    return {**(task.container_spec.env or {}), **dict.fromkeys(keys, "")}
+    for name, value in (task.container_spec.env or {}).items():
+        yield {"name": name, "value": value}
+    for each in config.get("secretAsEnv", ()):
+        # The name of the Secret may be known only at run time.
+        source = {"name": each.get("secretName", "secret"), "optional": each.get("optional", False)}
+        for key in each.get("keyToEnv", ()):
+            yield {"name": key["envVar"], "valueFrom": {"secretKeyRef": {**source, "key": key["secretKey"]}}}
+    for each in config.get("configMapAsEnv", ()):
+        source = {"name": each.get("configMapName", "config-map")}
+        for key in each.get("keyToEnv", ()):
+            yield {"name": key["envVar"], "valueFrom": {"configMapKeyRef": {**source, "key": key["configMapKey"]}}}

@@ -130,11 +130,11 @@ def test_a_variable_that_stepset_sets_is_an_error(caplog: pytest.LogCaptureFixtu
         first, second = str(raised.value).splitlines()
         assert first.startswith(f"{place}setting of the task: env.STEPSET_JOB: {problem}")
         assert second.startswith(f"{place}setting of the task: env.STEPSET_RUN: {problem}")
+    with pytest.raises(BadInputError, match="env: STEPSET_RUN is reserved, because torch jobs get it from stepset"):
+        notes(caplog, lambda task: kubernetes.use_config_map_as_env(task, "settings", {"run": "STEPSET_RUN"}))
     caplog.clear()
-    own_value = {
-        "env": {"STEPSET_RUN": {"value": "b", "override": True}, "STEPSET_JOB": {"value": "2", "override": True}}
-    }
-    (text,) = notes(caplog, reserved, lambda: distributed_train(**JOB, **own_value))
+    env = {name: {"value": "b", "override": True} for name in ("STEPSET_RUN", "STEPSET_JOB")}
+    (text,) = notes(caplog, reserved, lambda: distributed_train(**JOB, env=env))
     assert text.startswith(f"{PLACE}STEPSET_JOB, STEPSET_RUN are set both in env and by a setting of the task")
 
 
