@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from stepset.backends.airflow_tasks import task_selectors
 from stepset.backends.kubernetes.api.client import gather
@@ -78,7 +78,7 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
         if reply.accepted and is_run(reply.body):
             return _with_kind(reply.body, kind)
     for selector in (f"{JOB}={name}", *task_selectors(name)):
-        if found := await _labelled(namespaced, kinds, selector):
+        if found := _runs_in(kinds, await _lists(namespaced, kinds, selector)):
             return newest(found)
     await _check_access(namespaced, kinds, answers)
     hidden = await _hidden_targets(namespaced, kinds, answers)
@@ -107,21 +107,20 @@ async def check_free(namespaced: NamespacedClient, name: str) -> None:
 
 async def _some_names(namespaced: NamespacedClient, kinds: Sequence[Resource]) -> list[str]:
     """Returns the names of at most `_NAMED` runs of each kind, and of their jobs."""
-    found = await _labelled(namespaced, kinds, RUN, {"limit": _NAMED})
+    found = _runs_in(kinds, await _lists(namespaced, kinds, RUN, _NAMED))
     metadata = [part(each, "metadata") for each in found]
     return [name for each in metadata for name in (text(each, "name"), text(part(each, "labels"), JOB)) if name]
 
 
-async def _labelled(
-    namespaced: NamespacedClient, kinds: Sequence[Resource], selector: str, limit: Mapping[str, str] | None = None
-) -> list[Manifest]:
-    """Returns the workloads of the runs that match a label selector. Omits kinds that the account cannot read."""
-    query = {"labelSelector": selector, **(limit or {})}
-    replies = await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
-    return runs_in(kinds, replies)
+async def _lists(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], selector: str, limit: str = ""
+) -> Sequence[Reply]:
+    """Returns the replies to requests for the objects of several kinds. `limit` is the limit for each kind."""
+    query = {"labelSelector": selector, **({"limit": limit} if limit else {})}
+    return await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
 
 
-def runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifest]:
+def _runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifest]:
     """Returns the workloads of runs in the lists of several kinds. Omits the lists that the server refused."""
     return [
         _with_kind(each, kind)
@@ -150,10 +149,9 @@ async def find_owned(
     `targets` are the kinds of workload to look up.
     """
     kinds = [WORKLOADS[target] for target in targets]
-    query = {"labelSelector": f"{OWNER_HASH}={owner}"}
-    replies = await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
+    replies = await _lists(namespaced, kinds, f"{OWNER_HASH}={owner}")
     await _check_access(namespaced, kinds, replies)
-    return runs_in(kinds, replies)
+    return _runs_in(kinds, replies)
 
 
 async def read_run(
@@ -242,9 +240,7 @@ async def read_all(
     depend on the number of runs. `targets` are the kinds of workload to look up. Raises the errors of `find`.
     """
     kinds = [WORKLOADS[target] for target in targets]
-    replies = await gather(
-        *(namespaced.client.get(namespaced.all(kind), {"labelSelector": RUN, "limit": "1"}) for kind in kinds)
-    )
+    replies = await _lists(namespaced, kinds, RUN, "1")
     found: dict[RunKey, tuple[Manifest, RunObjects]] = {}
     for kind, reply in zip(kinds, replies, strict=True):
         if any(map(is_run, _items(reply))):
