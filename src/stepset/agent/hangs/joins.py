@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from stepset.agent.events import number
 from stepset.agent.hangs.answers import answers
 from stepset.agent.hangs.pod_ranks import ranks_of
 from stepset.agent.hangs.processes import environment
-from stepset.agent.hangs.recorder import entries_of, name_of, whole
+from stepset.agent.hangs.recorder import entries_of, name_of
 from stepset.agent.launch import hook_directory
 from stepset.agent.redact import Redactor
 
@@ -57,10 +58,10 @@ def _add(groups: dict[tuple[str, str], dict[int, tuple[int, int]]], entry: Any) 
     backend, name = name_of(entry)
     if entry.get("is_p2p") is True or not name.startswith(_ALL_WAIT):
         return
-    created = whole(entry["time_created_ns"], 2**63) // 1000
-    ended = whole(entry.get("time_discovered_completed_ns") or 0, 2**63) // 1000
+    created = number(entry["time_created_ns"]) // 1000
+    ended = number(entry.get("time_discovered_completed_ns") or 0) // 1000
     times = groups.setdefault((group, backend), {})
-    times.setdefault(whole(entry["collective_seq_id"]), (created, max(0, ended - created)))
+    times.setdefault(number(entry["collective_seq_id"]), (created, max(0, ended - created)))
 
 
 def _packed(group: str, backend: str, times: dict[int, tuple[int, int]]) -> dict[str, Any]:

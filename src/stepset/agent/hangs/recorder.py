@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from stepset.agent.events import number
+
 MOST_GROUPS = 16
 _MOST_SIZES = 8
 _MOST_RANKS = 1024
@@ -62,7 +64,7 @@ def name_of(entry: Any) -> tuple[str, str]:
 def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
     group, description = (str(each)[:100] for each in entry["process_group"][:2])
     p2p = entry.get("is_p2p") is True
-    seq = whole(entry["p2p_seq_id" if p2p else "collective_seq_id"])
+    seq = number(entry["p2p_seq_id" if p2p else "collective_seq_id"], _LARGEST)
     backend, name = name_of(entry)
     finished = entry.get("retired") is True or entry["state"] == "completed"
     found = groups.setdefault(
@@ -92,9 +94,9 @@ def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
         dtypes = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
         sizes = entry.get("input_sizes") or entry.get("output_sizes") or []
         found["seq"], found["name"], found["state"] = seq, name, str(entry["state"])[:20]
-        found["sizes"] = [[whole(n) for n in size[:_MOST_SIZES]] for size in sizes[:_MOST_SIZES]]
+        found["sizes"] = [[number(n, _LARGEST) for n in size[:_MOST_SIZES]] for size in sizes[:_MOST_SIZES]]
         found["dtype"] = _DTYPES.get(str(dtypes[0]), str(dtypes[0]).lower()[:20])
-        found["age"] = round(max(0.0, time.time() - whole(entry["time_created_ns"], 2**63) / 1e9), 1)
+        found["age"] = round(max(0.0, time.time() - number(entry["time_created_ns"]) / 1e9), 1)
 
 
 def _members(members: Any, group: str) -> list[int]:
@@ -105,10 +107,3 @@ def _members(members: Any, group: str) -> list[int]:
         ]
     except (KeyError, TypeError, ValueError):
         return []
-
-
-def whole(value: Any, most: int = _LARGEST) -> int:
-    """Returns a value if it is an integer from 0 to `most`. Raises TypeError otherwise."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
-        return value
-    raise TypeError("not a whole number")
