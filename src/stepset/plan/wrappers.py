@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -102,8 +102,6 @@ _WRAPPERS = {
         "-e --error-file -f --auth-file -n --server-num -p --xauth-protocol -s --server-args -w --wait"
     ),
 }
-WRAPPERS: Collection[str] = _WRAPPERS.keys()
-"""The names of the wrappers."""
 
 
 def wrapped_at(command: Sequence[str]) -> int:

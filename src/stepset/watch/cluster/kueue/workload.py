@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from stepset.run_status import Waiting
-from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text, time_of
+from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text
 from stepset.watch.present.queue_remedies import change_needed
 
 _GIVEN_UP = "DeactivatedDueTo"
@@ -32,7 +32,6 @@ class KueueWorkload(Struct, frozen=True):
         reason: one word that states why Kueue has not admitted the Workload.
         message: the sentence of Kueue that explains the reason.
         evicted: why Kueue has evicted the Workload, or "" if Kueue has not evicted the Workload.
-        evicted_at: the time of the eviction, in seconds since the epoch.
         evicted_before: the reason of an earlier eviction after which Kueue reserved quota again. It is "" if there was
             no such eviction.
         change: the change that a user must make before Kueue can admit the Workload. It is "" if Kueue may admit the
@@ -50,7 +49,6 @@ class KueueWorkload(Struct, frozen=True):
     reason: str
     message: str
     evicted: str
-    evicted_at: float | None
     evicted_before: str = ""
     change: str = ""
     paused: bool = False
@@ -98,7 +96,6 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
         reason="" if admitted else text(reserved, "reason"),
         message=message,
         evicted=one_line(text(evicted, "message")) or text(evicted, "reason") if holds(evicted) else "",
-        evicted_at=time_of(evicted, "lastTransitionTime") if holds(evicted) else None,
         evicted_before="" if holds(evicted) else _before(one_line(text(evicted, "message"))),
         change="" if admitted else change,
         paused=not given_up and (holds(evicted) or _INACTIVE_QUEUE.match(why) is not None),
