@@ -6,10 +6,9 @@ The rows show the incomplete lines of the ranks, and the status of the run.
 from __future__ import annotations
 
 import shutil
-import unicodedata
 from collections.abc import Mapping
-from itertools import accumulate
 
+from stepset.cli.output.shorten import fitting
 from stepset.cli.output.terminal import painted, source_colour
 from stepset.printable import printable
 from stepset.watch.lines import OpenLine
@@ -19,7 +18,8 @@ from stepset.watch.present.sources import prefix, shown_text
 def live_rows(lines: Mapping[str, OpenLine], status_line: str, *, colour: bool) -> str:
     """Returns a row for each incomplete line, separated by newlines. A `status_line` that is not empty is the last row.
 
-    Each row is shortened to the width of the terminal. The rows of incomplete lines fill at most half of the terminal.
+    Each row is shortened to the width of the terminal, because `clear` would not remove a row that the terminal has
+    wrapped. The rows of incomplete lines fill at most half of the terminal.
 
     Args:
         lines: the newest incomplete line of each source. An empty line has no row.
@@ -28,13 +28,13 @@ def live_rows(lines: Mapping[str, OpenLine], status_line: str, *, colour: bool) 
     shown = sorted((line for line in lines.values() if line.text), key=_order)[: max(1, height // 2)]
     rows = [_row(line, width - 1, colour) for line in shown]
     if status_line:
-        rows.append(painted(_cut(printable(status_line), width - 1), "7", colour))
+        rows.append(painted(fitting(printable(status_line), width - 1), "7", colour))
     return "\n".join(rows)
 
 
 def _row(line: OpenLine, width: int, colour: bool) -> str:
     head = prefix(line.source)
-    text = _cut(printable(shown_text(line).strip("\r").replace("\t", " ")), width - len(head) - 1)
+    text = fitting(printable(shown_text(line).strip("\r").replace("\t", " ")), width - len(head) - 1)
     return f"{painted(head, source_colour(line.source), colour)} {text}"
 
 
@@ -47,20 +47,6 @@ def clear(drawn: str) -> str:
         return ""
     above = drawn.count("\n")
     return f"\r\x1b[{above}A\x1b[J" if above else "\r\x1b[K"
-
-
-def _cut(text: str, columns: int) -> str:
-    """Shortens a string to the width of the terminal.
-
-    The terminal would wrap a longer row into two rows, and `clear` would remove only one of the rows.
-
-    >>> _cut("epoch \u9032\u6357", 9)
-    'epoch \u9032'
-    """
-    if text.isascii():
-        return text[: max(0, columns)]
-    ends = accumulate(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
-    return text[: sum(end <= columns for end in ends)]
 
 
 def _order(line: OpenLine) -> tuple[str, int, str]:

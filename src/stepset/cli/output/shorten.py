@@ -20,7 +20,7 @@ def cut(text: str, width: int) -> str:
     """
     if cells(text) <= width:
         return text
-    return (_fitting(text, max(0, width - 1)).rstrip() + _CUT) if width > 0 else ""
+    return (fitting(text, width - 1).rstrip() + _CUT) if width > 0 else ""
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -32,9 +32,15 @@ def cut_middle(text: str, width: int) -> str:
     if cells(text) <= width:
         return text
     head = max(0, width - 1) * 2 // 3  # the beginning contains the name of the program
-    tail = _fitting(text[::-1], max(0, width - 1 - head))[::-1]
-    return f"{_fitting(text, head).rstrip()}{_CUT}{tail.lstrip()}" if width > 0 else ""
+    tail = fitting(text[::-1], width - 1 - head)[::-1]
+    return f"{fitting(text, head).rstrip()}{_CUT}{tail.lstrip()}" if width > 0 else ""
 
 
-def _fitting(text: str, width: int) -> str:
+def fitting(text: str, width: int) -> str:
+    """Returns the beginning of a string that fits into `width` cells.
+
+    >>> fitting("epoch \u9032\u6357", 9)
+    'epoch \u9032'
+    """
+    width = max(0, width)
     return text[:width] if text.isascii() else set_cell_size(text, width).rstrip(" ")
