@@ -67,28 +67,12 @@ async def run(
 ) -> RunStatus:
     """Runs a job and waits until the run has finished. If the caller is cancelled, the run is stopped.
 
+    The function returns the same status as `stepset.run`, and raises the same errors.
+
     Args:
-        job, resume, fresh, fields: the same arguments as those of `stepset.run`.
-        backend: where the ranks run. `local` starts processes on this machine, and `kubernetes` starts pods on a
-            cluster. Default: `local`.
-        run_name: the name of the run. Default: the name of the job with a suffix.
-        base_dir: the base directory for relative paths in the job. Default: the directory of the job file, or the
-            current directory if the job is not a job file.
+        job, backend, run_name, base_dir, cluster, resume, fresh, fields: the same arguments as those of `stepset.run`.
         listener: an object that receives each log line and each change of the run's state. stepset calls its methods in
             a thread. Default: none.
-        cluster: the cluster, the namespace and the timeouts, for the backend `kubernetes`. Default: the current context
-            of the kubeconfig.
-
-    Returns:
-        The final status. `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, or None if rank 0
-        wrote no value.
-
-    Raises:
-        BadInputError: the job is not valid, a file is missing, the run that `resume` continues has not finished, or the
-            cluster rejects the job.
-        RunNotFoundError: the run that `resume` continues does not exist.
-        TrainingFailedError: the run did not succeed. `error.status` is its final status.
-        InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
     if isinstance(job, (Run, RunStatus)):
         job, backend, cluster = resumed(job, backend, cluster, resume)
