@@ -25,12 +25,12 @@ def build(package: Path = PACKAGE, digits: str = "") -> str:
     return _HEAD + strip(package / "built" / "start.py").replace("@TEXT@", digits.replace("$", ","))
 
 
-def is_current(built: str, package: Path = PACKAGE) -> bool:
+def is_current(built: str) -> bool:
     """Returns whether a built file contains the current modules. Versions of zlib compress the modules differently."""
     digits = built.partition('TEXT = "')[2].partition('"')[0]
     with suppress(ValueError, zlib.error):
         modules = zlib.decompressobj().decompress(base64.b85decode(digits.replace(",", "$"))).decode()
-        return modules == packed(package) and built == build(package, digits)
+        return modules == packed() and built == build(digits=digits)
     return False
 
 

@@ -234,12 +234,12 @@ def reason_of(error: OSError) -> str:
     return "a link, not a regular file" if error.errno == errno.ELOOP else error.strerror or str(error)
 
 
-def write_file(path: str, data: bytes, flags: int = 0, mode: int = 0o600) -> None:
-    """Writes a file. A new file gets the mode `mode`, restricted by the umask. `flags` are further flags of `os.open`.
+def write_file(path: str, data: bytes, flags: int = 0) -> None:
+    """Writes a file. Other users cannot access a new file. `flags` are further flags of `os.open`.
 
     Raises:
         OSError: the file cannot be written, or is a pipe without a reader.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | flags, mode)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600)
     with open(fd, "wb") as file:
         file.write(data)

@@ -110,8 +110,8 @@ def _compared_process(history: list[Sample], call: Mapping[str, str]) -> dict[st
     return found
 
 
-def fitted_rank(found: dict[str, Any], limit: int = _EVENT_LIMIT) -> dict[str, Any]:
-    """Returns what was sampled of a rank, in at most `limit` bytes of JSON.
+def fitted_rank(found: dict[str, Any]) -> dict[str, Any]:
+    """Returns what was sampled of a rank, in at most `_EVENT_LIMIT` bytes of JSON.
 
     Removes other threads than the main thread first, then frames of the middle of stacks, then the members of groups,
     then processes without stacks, then others.
@@ -119,7 +119,7 @@ def fitted_rank(found: dict[str, Any], limit: int = _EVENT_LIMIT) -> dict[str, A
     import json
 
     for threads, frames in ((8, 32), (2, 24), (1, 16), (1, 8)):
-        if len(json.dumps(found)) <= limit:
+        if len(json.dumps(found)) <= _EVENT_LIMIT:
             return found
         processes = [
             {**each, "threads": [{**t, "frames": middle_cut(t["frames"], frames)} for t in each["threads"][:threads]]}
@@ -127,10 +127,10 @@ def fitted_rank(found: dict[str, Any], limit: int = _EVENT_LIMIT) -> dict[str, A
         ]
         found = {**found, "processes": processes}
     for waits in (False, True):
-        if len(json.dumps(found)) > limit:
+        if len(json.dumps(found)) > _EVENT_LIMIT:
             kept = [{**each, "ranks": []} if waits or not each["seq"] else each for each in found["collectives"]]
             found = {**found, "collectives": kept}
-    while len(json.dumps(found)) > limit and (found["processes"] or found["collectives"]):
+    while len(json.dumps(found)) > _EVENT_LIMIT and (found["processes"] or found["collectives"]):
         name = "processes" if len(found["processes"]) > 1 or not found["collectives"] else "collectives"
         kept = found[name]
         without = [each for each in kept if each.get("threads", True)]

@@ -50,8 +50,8 @@ CHECK_TIMEOUT = 10.0
 class UnqueuedRuns:
     """Checks the suspended runs of a namespace for which Kueue has created no Workload."""
 
-    def __init__(self, namespaced: NamespacedClient, after: float = AFTER, interval: float = INTERVAL) -> None:
-        self._namespaced, self._after, self._interval = namespaced, after, interval
+    def __init__(self, namespaced: NamespacedClient, interval: float = INTERVAL) -> None:
+        self._namespaced, self._interval = namespaced, interval
         self._due_at: dict[str, float] = {}  # the time of the next check of each run
         self._served: dict[str, Resource | None] = {}  # for the current pass: the resources of Kueue by their names
         self._lookups: dict[tuple[Resource, str], Lookup] = {}  # for the current pass: the priority classes
@@ -95,7 +95,7 @@ class UnqueuedRuns:
 
     def _waits_without_place(self, run: RunObjects, workload: Workload) -> bool:
         waits = workload.suspended and bool(workload.queue) and not workload.ended and not run.kueue_workloads
-        return waits and not run.absence and 0 < workload.created < time.time() - self._after
+        return waits and not run.absence and 0 < workload.created < time.time() - AFTER
 
     async def _check(self, workload: Workload) -> Unqueued | None:
         """Returns what is known about a run, or None if Kueue has created a Workload for the run."""
