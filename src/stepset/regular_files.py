@@ -1,4 +1,4 @@
-"""Opens only regular files, and states the remedy if a file is missing.
+"""Opens and reads only regular files, and states the remedy if a file is missing.
 
 Opening a pipe waits for a writer, and opening a device can have side effects.
 """
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from io import FileIO
+from io import BufferedReader, FileIO
 from itertools import islice
 from pathlib import Path
 
@@ -48,6 +48,20 @@ def open_regular(path: Path, *, follow_links: bool = False, dir_fd: int | None =
         file.close()
         raise
     return file
+
+
+def read_limited(path: Path, limit: int, *, follow_links: bool = False) -> bytes:
+    """Returns the content of a regular file.
+
+    Raises OSError if the file cannot be read, is not regular, or has more than `limit` bytes.
+    """
+    with BufferedReader(open_regular(path, follow_links=follow_links)) as file:
+        data: bytes | None = file.read(limit + 1)
+    if data is None:  # for example, a file in /proc may have no content yet
+        raise OSError(errno.EINVAL, "has no content at present", str(path))
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(path))
+    return data
 
 
 def similar_file(missing: Path) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from stepset.errors import BadInputError
-from stepset.regular_files import open_regular, similar_file
+from stepset.regular_files import read_limited, similar_file
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS
 from stepset.spec.scalars import not_text, shortened
@@ -209,7 +207,7 @@ def job_file_text(path: str | Path) -> str:
     if not isinstance(path, (str, Path)):
         raise BadInputError(f"job: {path!r} is neither a mapping nor the path of a job file; give one of them")
     try:
-        return _read(Path(path))
+        return read_limited(Path(path), MAX_FILE_SIZE, follow_links=True).decode("utf-8")
     except FileNotFoundError as error:
         raise BadInputError(f"no such file; {similar_file(Path(path)) or 'check the path'}", where=str(path)) from error
     except OSError as error:
@@ -218,17 +216,6 @@ def job_file_text(path: str | Path) -> str:
         raise BadInputError("cannot be read: it is not UTF-8 text", where=str(path)) from error
     except ValueError as error:  # the path contains a NUL character
         raise BadInputError("is not a path; give that of a job file", where=repr(str(path))) from error
-
-
-def _read(path: Path) -> str:
-    """Returns the content of a file. Raises OSError if the file is too large or is not a regular file."""
-    with BufferedReader(open_regular(path, follow_links=True)) as file:
-        data: bytes | None = file.read(MAX_FILE_SIZE + 1)
-    if data is None:  # for example, a file in /proc may have no content yet
-        raise OSError(errno.EINVAL, "has no content at present", str(path))
-    if len(data) > MAX_FILE_SIZE:
-        raise OSError(errno.EFBIG, f"has more than {MAX_FILE_SIZE} bytes", str(path))
-    return data.decode("utf-8")
 
 
 def problems(error: ValidationError) -> list[str]:

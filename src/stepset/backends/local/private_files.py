@@ -8,13 +8,11 @@ bytes that they read.
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 
-from stepset.regular_files import open_regular
+from stepset.regular_files import read_limited
 from stepset.trusted_path import check_path
 
 LARGEST = 64 * 1024 * 1024
@@ -27,11 +25,7 @@ def read_regular(path: Path) -> bytes:
     Raises:
         OSError: the file cannot be read, is not a regular file, or has more than 64 MiB. Links are not followed.
     """
-    with BufferedReader(open_regular(path)) as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise OSError(errno.EFBIG, f"has more than {LARGEST} bytes", str(path))
-    return data
+    return read_limited(path, LARGEST)
 
 
 def write_private(path: Path, data: str | bytes, mode: int = 0o600) -> None:
