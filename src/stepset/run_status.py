@@ -249,10 +249,10 @@ class RunStatus:
         namespace: the namespace of a run on a cluster. Empty for a local run.
         submitted_by: the account that submitted a run on a cluster. Empty if the account is unknown. The name is no
             proof, because any account that may write the workload can change the name.
-        points: the progress reports of the training code, at most 160. Notebooks show the reports as curves. For a run
-            on a cluster, only the process that follows the run has the points. Therefore the status that `run` returns
-            has points, but the status that `submit`, `status` or `wait` reads has no points. A list of runs has no
-            points.
+        points: the progress reports of the training code, at most 160, evenly spaced over the run. Notebooks show the
+            reports as curves. For a run on a cluster, only the process that follows the run has the points. Therefore
+            the status that `run` returns has points, but the status that `submit`, `status` or `wait` reads has no
+            points. A list of runs has no points.
         resumable: whether a new run can continue this run from its last checkpoint. True for a local run that has
             finished without success and whose `checkpoint_dir` contains a checkpoint. False in a list of runs.
         function: the name of the Python function that a resumable run called. Empty if `resumable` is False, and if the

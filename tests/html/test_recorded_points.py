@@ -11,8 +11,8 @@ import pytest
 from stepset.backends.local.runs.run_dir import RunDir
 from stepset.html.charts import metric_charts
 from stepset.run_status import Phase, ProgressPoint, RunStatus
-from stepset.watch.lines import MAX_METRICS
 from stepset.watch.points import LIMIT
+from stepset.watch.reported import MAX_METRICS
 
 LARGE = 10**400
 

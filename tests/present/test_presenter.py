@@ -10,7 +10,7 @@ import pytest
 
 from stepset.hang import Hang, HangGroup, HangKind, SlowRanks, StackFrame
 from stepset.run_status import Failure, FailureKind, LogLine, Phase, Progress, RankStatus, RunStatus, Waiting
-from stepset.watch.lines import OpenLine, parse_progress
+from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import PROGRESS_AFTER, PROGRESS_EVERY, STARTING_EVERY, Presenter
 from stepset.watch.present.records import (
     FirstFailure,
@@ -25,6 +25,7 @@ from stepset.watch.present.records import (
     cause_of,
     held_up,
 )
+from stepset.watch.reported import parse_report
 
 PENDING = RunStatus("run-1", "job", "kubernetes", reason="Starting", world_size=4, created=100.0)
 RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
@@ -148,9 +149,9 @@ class TestProgress:
         ]  # fmt: skip
 
     def test_without_any_finite_value_is_not_presented(self) -> None:
-        report = parse_progress(b'{"stepset": {"progress": NaN, "metrics": {"loss": NaN, "scale": Infinity}}}')
+        report = parse_report(b'{"stepset": {"progress": NaN, "metrics": {"loss": NaN, "scale": Infinity}}}')
         assert report is not None
-        records = Presenter().see(RUNNING.with_(progress=report), 0.0)
+        records = Presenter().see(RUNNING.with_(progress=report.progress), 0.0)
         assert not [each for each in records if isinstance(each, ProgressReported)]
 
     def test_that_was_held_back_is_presented_with_a_later_status(self) -> None:

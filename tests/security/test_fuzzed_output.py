@@ -12,8 +12,9 @@ from stepset.run_status import Phase, RunStatus
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.cluster.verdict import LIMIT, parse_verdict, verdict_text
-from stepset.watch.lines import Joiner, Splitter, log_lines, parse_progress
+from stepset.watch.lines import Joiner, Splitter, log_lines
 from stepset.watch.list_watch import Change
+from stepset.watch.reported import merge_report, parse_report
 from stepset.watch.state.reports import Reports
 from tests.fuzzing import FUZZED
 from tests.watch.cluster.streams import Object, stream
@@ -111,8 +112,10 @@ def test_any_output_of_a_pod_leaves_its_run_running(lines: list[tuple[str, str]]
 @example(HUGE)
 @example(DEEP)
 def test_any_line_is_progress_or_not(line: str) -> None:
-    found = parse_progress(line.encode("utf-8", "replace"))
-    assert found is None or json.dumps([found.step, found.progress, found.metrics], allow_nan=False)
+    report = parse_report(line.encode("utf-8", "replace"))
+    if report is not None:
+        found = merge_report(None, report)
+        json.dumps([found.step, found.progress, found.metrics], allow_nan=False)
 
 
 FAILED = st.fixed_dictionaries({"stepset": st.fixed_dictionaries({"failed": EVENTS | JSON})})

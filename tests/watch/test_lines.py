@@ -15,9 +15,8 @@ from stepset.watch.lines import (
     Splitter,
     line_of,
     log_lines,
-    merge_progress,
-    parse_progress,
 )
+from stepset.watch.reported import Report, merge_report, parse_report
 
 
 def split(*chunks: bytes) -> Batch:
@@ -98,7 +97,7 @@ class TestProgress:
 
     def test_is_the_content_of_a_line_with_the_single_key_stepset(self) -> None:
         batch = split(b"[rank 0] " + self.LINE + b"\n")
-        assert batch.progress == [Progress(120, 0.4, {"loss": 0.31})]
+        assert batch.progress == [Report(Progress(120, 0.4, {"loss": 0.31}))]
 
     def test_is_in_the_raw_output_but_not_in_the_lines(self) -> None:
         batch = split(b"[rank 0] a\n[rank 0] " + self.LINE + b"\n[rank 0] b\n")
@@ -134,14 +133,44 @@ class TestProgress:
         ],
     )
     def test_ignores_invalid_values(self, report: object, expected: Progress) -> None:
-        assert parse_progress(json.dumps({"stepset": report}).encode()) == expected
+        found = parse_report(json.dumps({"stepset": report}).encode())
+        assert found is not None and found.progress == expected
 
     def test_updates_the_earlier_progress(self) -> None:
         old = Progress(10, 0.1, {"loss": 2.0, "lr": 0.1})
-        assert merge_progress(old, Progress(step=20, metrics={"loss": 1.0})) == Progress(
+        assert merge_report(old, Report(Progress(step=20, metrics={"loss": 1.0}))) == Progress(
             20, 0.1, {"loss": 1.0, "lr": 0.1}
         )
-        assert merge_progress(None, old) == old
+        assert merge_report(None, Report(old)) == old
+
+    def test_a_value_that_is_not_finite_removes_the_earlier_value(self) -> None:
+        report = parse_report(b'{"stepset": {"step": 4, "metrics": {"loss": NaN, "lr": 0.2}}}')
+        assert report is not None
+        assert merge_report(Progress(3, 0.1, {"loss": 0.25, "lr": 0.1}), report) == Progress(4, 0.1, {"lr": 0.2})
+
+    @pytest.mark.parametrize(
+        ("report", "problem"),
+        [
+            (
+                {"step": 1, "loss": 0.3},
+                "unknown field loss in a progress report; the fields are step, progress, metrics. If loss is a number"
+                ' of the training, put it into metrics: {"stepset": {"metrics": {"loss": 0.5}}}',
+            ),
+            (
+                {"metrics": {"loss": "0.3"}},
+                'the metric loss is "0.3" in a progress report; the value must be a number',
+            ),
+            ({"step": 1.5}, "step is 1.5 in a progress report; the value must be an integer below 2^63"),
+            (
+                {"metrics": [1]},
+                "metrics is [1] in a progress report; the value must be a mapping from names to numbers",
+            ),
+            ({"step": None, "metrics": {"loss": float("nan"), "accuracy": None}}, ""),
+        ],
+    )
+    def test_names_the_first_field_that_cannot_be_used(self, report: object, problem: str) -> None:
+        found = parse_report(json.dumps({"stepset": report}).encode())
+        assert found is not None and found.problem == problem
 
 
 class TestEvents:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from stepset.run_status import Progress
 from stepset.watch.lines import PART_LIMIT, Batch, Joiner
 from stepset.watch.plain_lines import PlainSplitter
+from stepset.watch.reported import Report
 
 
 def split(*chunks: bytes) -> Batch:
@@ -34,7 +35,7 @@ def test_lines_that_resemble_the_agents_are_text() -> None:
 
 def test_progress_is_reported_and_not_shown() -> None:
     batch = split(b'a\n{"stepset": {"step": 3}}\nb\n')
-    assert batch.progress == [Progress(step=3)]
+    assert batch.progress == [Report(Progress(step=3))]
     assert [text for _, text in batch.lines] == [b"a", b"b"]
     assert batch.shown == b"[node 3] a\n[node 3] b\n"
 

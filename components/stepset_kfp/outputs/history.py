@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stepset.run_status import ProgressPoint
@@ -13,18 +14,16 @@ class ReportHistory:
     """The events and the progress of a run, in the order of their times.
 
     `events` is a list of pairs. Each pair contains the time of an event, in seconds since the epoch, and the record of
-    the event. `events` does not contain progress records. `points` contains the progress.
+    the event. `events` does not contain progress records. `points` are the points of the last status that has points.
 
-    `events` and `points` have a maximum length. If there are more than EVENTS events, the first FIRST_EVENTS events and
-    the latest events are kept. `omitted` is the number of events that were removed. If there are more than LIMIT
-    points, every second point is removed.
+    If there are more than EVENTS events, the first FIRST_EVENTS events and the latest events are kept. `omitted` is the
+    number of events that were removed.
     """
 
     events: list[tuple[float, Record]] = field(default_factory=list)
-    points: list[ProgressPoint] = field(default_factory=list)
+    points: Sequence[ProgressPoint] = ()
     omitted: int = 0
 
-    LIMIT = 2000
     EVENTS = 500
     FIRST_EVENTS = 100
 
@@ -38,8 +37,3 @@ class ReportHistory:
         if len(self.events) > self.EVENTS:
             del self.events[self.FIRST_EVENTS]
             self.omitted += 1
-
-    def add(self, point: ProgressPoint) -> None:
-        self.points.append(point)
-        if len(self.points) > self.LIMIT:
-            del self.points[1:-1:2]

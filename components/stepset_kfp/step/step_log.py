@@ -6,7 +6,7 @@ import sys
 import time
 
 from stepset.printable import printable, printable_line
-from stepset.run_status import LogLine, ProgressPoint, RunStatus
+from stepset.run_status import LogLine, RunStatus
 from stepset.watch.lines import OpenLine
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import FirstFailure, ProgressReported, RanksStarted, Record, RunEnded
@@ -36,12 +36,10 @@ class StepLog:
             _write_line(line)
 
     def on_status(self, status: RunStatus) -> None:
-        points, now = self.history.points, time.time()
-        if status.progress is not None and (not points or points[-1].progress != status.progress):
-            self.history.add(ProgressPoint(now, status.progress))
+        self.history.points = status.points or self.history.points
         for record in self._presenter.see(status, time.monotonic()):
             if not isinstance(record, (ProgressReported, RanksStarted, FirstFailure)):
-                self.history.record(now, record)
+                self.history.record(time.time(), record)
             if not _repeats_failure(record):
                 log_lines(*(f"stepset: {line}" for line in record.lines))
 

@@ -45,7 +45,7 @@ class Curve:
         """
         x, at = _position(progress)
         values = {name[:_NAME]: _finite(value) for name, value in progress.metrics.items()}
-        if at is None or not values:
+        if at is None or not (values or self._names):
             return False
         if x != self._x:
             self._x, self._kept, self._newest, self._stride, self._stored_to = x, [], None, 1, None

@@ -51,7 +51,7 @@ def _run(document: Mapping[str, Any] | None, metric: str, x: str) -> dict[str, A
     if document is None:
         return {"training": None, "points": []}
     names, points = document["curve"]["names"], document["curve"]["points"]
-    values = {name: _last([point[place] for point in points if place < len(point)]) for place, name in _places(names)}
+    values = {name: _last(points, place) for place, name in _places(names)}
     shown = [[point[0], point[place]] for place, name in _places(names) if name == metric for point in points]
     training = {**summary_of(document), "parameters": dict(document.get("parameters", ())), "values": values}
     points = [point for point in shown if None not in point] if document["curve"]["x"] == x else []
@@ -63,8 +63,8 @@ def _places(names: Sequence[str]) -> list[tuple[int, str]]:
     return list(enumerate(names, 1))
 
 
-def _last(values: Sequence[float | None]) -> float | None:
-    return next((value for value in reversed(values) if value is not None), None)
+def _last(points: Sequence[Sequence[float | None]], place: int) -> float | None:
+    return points[-1][place] if points and place < len(points[-1]) else None
 
 
 def _differing(parameters: Sequence[Mapping[str, str]]) -> list[str]:

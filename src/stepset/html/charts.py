@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from stepset.html.escaped import escaped
 from stepset.html.ticks import tick_label, ticks
@@ -43,9 +43,11 @@ def metric_charts(points: Sequence[ProgressPoint]) -> Iterator[MetricChart]:
     over = "steps" if stepped else "seconds"
     for name in sorted(places, key=lambda name: ("loss" not in name.lower(), places[name])):
         values = [
-            (float(point.progress.step or 0) if stepped else point.at - points[0].at, point.progress.metrics[name])
+            (
+                float(point.progress.step or 0) if stepped else point.at - points[0].at,
+                point.progress.metrics.get(name, math.nan),
+            )
             for point in points
-            if name in point.progress.metrics
         ]
         if svg := line_chart(values, f"{name[:_LABEL]} over {over}"):
             yield MetricChart(name, over, svg)
@@ -54,9 +56,10 @@ def metric_charts(points: Sequence[ProgressPoint]) -> Iterator[MetricChart]:
 def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
     """Returns a chart of points (x, y), which are sorted by time. Returns "" for fewer than two finite points.
 
-    If x decreases, for example after a restart, a new curve begins. `label` describes y for screen readers.
+    If x decreases, for example after a restart, a new curve begins. The curve has a gap where y is not finite. `label`
+    describes y for screen readers.
     """
-    finite = [(float(x), float(y)) for x, y in points if abs(x) <= _LARGEST and abs(y) <= _LARGEST]
+    finite = [(float(x), float(y)) for x, y in points if _is_drawn(x, y)]
     if len(finite) < 2:
         return ""
     x_low, x_high = _range([x for x, _ in finite], _FLAT_X)
@@ -73,7 +76,7 @@ def line_chart(points: Sequence[tuple[float, float]], label: str) -> str:
         *_x_axis(ticks(x_low, x_high, whole=all(x.is_integer() for x, _ in finite)), at, y_low),
         *(
             f'<polyline class="curve" points="{" ".join("{:.1f},{:.1f}".format(*at(*point)) for point in curve)}"/>'
-            for curve in _curves(finite)
+            for curve in _curves(points)
         ),
         *(
             f'<circle class="dot" cx="{px:.1f}" cy="{py:.1f}" r="3"><title>{x:g}: {y:.4g}</title></circle>'
@@ -97,14 +100,23 @@ def _range(values: Sequence[float], flat: float) -> tuple[float, float]:
     return low - room, high + room
 
 
+def _is_drawn(x: float, y: float) -> bool:
+    return abs(x) <= _LARGEST and abs(y) <= _LARGEST
+
+
 def _curves(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Splits points into curves. A new curve begins at each point whose x is less than the x of the previous point."""
-    runs = [[points[0]]]
-    for before, point in pairwise(points):
-        if point[0] < before[0]:
-            runs.append([])
-        runs[-1].append(point)
-    return runs
+    """Splits points into curves, and leaves out points that are not finite.
+
+    A new curve begins after such a point, and at each point whose x is less than the x of the previous point.
+    """
+    curves: list[list[tuple[float, float]]] = [[]]
+    for x, y in points:
+        drawn, curve = _is_drawn(x, y), curves[-1]
+        if curve and (not drawn or x < curve[-1][0]):
+            curves.append([])
+        if drawn:
+            curves[-1].append((x, y))
+    return [curve for curve in curves if curve]
 
 
 def _grid(values: Sequence[float], at: Projection, x_low: float) -> Iterator[str]:

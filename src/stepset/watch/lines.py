@@ -17,21 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stepset.run_status import LogLine, Progress
-from stepset.watch.bounded_json import finite, parse_json
+from stepset.run_status import LogLine
+from stepset.watch.bounded_json import parse_json
+from stepset.watch.reported import EVENT_LIMIT, PROGRESS_MARK, Report, parse_report
 
 PART_LIMIT = 2 * 1024 * 1024
 """The number of bytes after which the parser ends a line that has no line end. Agents split lines at 1 MiB."""
 LINE_LIMIT = 8 * 1024 * 1024
 """The maximum size of a joined line, in bytes. A longer line is shown as several lines."""
 
-EVENT_LIMIT = 256 * 1024
-"""The maximum size of an agent's event and of a progress report, in bytes. Longer ones become ordinary lines."""
-MAX_METRICS = 100
-"""The maximum number of metrics of a run. If a run reports more metrics, only the first metrics are kept."""
-TOO_MANY_METRICS = f"the run reports more than {MAX_METRICS} metrics; the others are not kept"
-"""The note on a run that reports more metrics than are kept."""
-_METRIC_NAME = 200
 _RANK_MARK = re.compile(rb"^(\[rank (\d+)\] )\[rank\2\]: ?", re.MULTILINE)
 """The mark `[rank3]: ` that torch.distributed puts before the lines of a traceback, after the source of the line."""
 _HEADS, _HEAD_SIZE = 10_000, 100
@@ -47,7 +41,6 @@ _STATE_SIZE = 1000
 """The number of bytes of an incomplete line's state that are kept."""
 _CURSOR_UP = b"\x1b[A"
 _EVENT_HEAD = b"[stepset"
-_PROGRESS_MARK = b'"stepset"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class Batch:
     lines: list[tuple[Head, bytes]] = field(default_factory=list)  # the lines, without progress lines
     shown: bytes = b""  # the content of `lines` as one text, with heads and line ends
     raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> its output with progress, without heads
-    progress: list[Progress] = field(default_factory=list)  # the reports of the training code
+    progress: list[Report] = field(default_factory=list)  # the reports of the training code
     events: list[dict[str, Any]] = field(default_factory=list)  # the reports of the agent
     parts: bool = False  # whether some lines are only parts
     # The events and the states of incomplete lines, each with the number of `lines` that precede it.
@@ -149,7 +142,7 @@ class Splitter:
         if not whole:
             return batch
         lines, raw, open_ = batch.lines, batch.raw, self._open
-        may_report = _PROGRESS_MARK in whole
+        may_report = PROGRESS_MARK in whole
         kept: list[bytes] = []
         # The heads of this chunk. Each head has the list that collects the output of its source.
         places: dict[bytes, tuple[Head, list[bytes]]] = {}
@@ -182,7 +175,7 @@ class Splitter:
                 batch.parts = True
             else:
                 pieces.append(b"\n")
-                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_progress(text)):
+                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_report(text)):
                     batch.progress.append(report)
                     continue
                 if open_:
@@ -229,50 +222,6 @@ def _open_line(mark: bytes, text: bytes) -> OpenLine | None:
     match = _HEAD.match(mark) if mark.endswith(b"~") and len(mark) <= _HEAD_SIZE else None
     shown = text[:_STATE_SIZE].replace(_CURSOR_UP, b"")
     return OpenLine(match.group(1).decode(), shown.decode("utf-8", "replace")) if match else None
-
-
-def parse_progress(text: bytes) -> Progress | None:
-    """Returns the progress in a line `{"stepset": {...}}`, given without its line end. Returns None for other lines.
-
-    >>> parse_progress(b'{"stepset": {"step": 3, "progress": 0.5, "metrics": {"loss": 0.25}}}')
-    Progress(step=3, progress=0.5, metrics={'loss': 0.25})
-    """
-    try:
-        # Only lines that contain the mark and are UTF-8 are parsed. The agent has removed values of Secrets from them
-        # (Redactor.reports).
-        data = parse_json(text.decode()) if len(text) <= EVENT_LIMIT and _PROGRESS_MARK in text else None
-    except ValueError:  # not JSON, or not UTF-8
-        return None
-    if not isinstance(data, dict) or list(data) != ["stepset"] or not isinstance(data["stepset"], dict):
-        return None
-    report = data["stepset"]
-    step, part, metrics = report.get("step"), finite(report.get("progress")), report.get("metrics")
-    named = metrics.items() if isinstance(metrics, dict) else ()
-    numbers = {k: n for k, v in named if len(k) <= _METRIC_NAME and (n := finite(v)) is not None}
-    return Progress(
-        step=step if isinstance(step, int) and finite(step) is not None else None,
-        progress=None if part is None else min(max(part, 0.0), 1.0),
-        metrics=numbers,
-    )
-
-
-def merge_progress(old: Progress | None, new: Progress) -> Progress:
-    """Returns the progress `old`, updated with the report `new`. Fields that the report omits keep their values."""
-    if old is None:
-        old = Progress()
-    return Progress(
-        step=old.step if new.step is None else new.step,
-        progress=old.progress if new.progress is None else new.progress,
-        metrics=_merged(old.metrics, new.metrics),
-    )
-
-
-def _merged(old: dict[str, float], new: dict[str, float]) -> dict[str, float]:
-    """Returns the newest value of each metric. Metrics beyond the limit are left out."""
-    if len(old) + len(new) <= MAX_METRICS:
-        return {**old, **new}
-    names = list(dict.fromkeys((*old, *new)))[:MAX_METRICS]
-    return {name: new.get(name, old.get(name, 0.0)) for name in names}
 
 
 class Joiner:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stepset.watch.lines import PART_LIMIT, Batch, Head, parse_progress
+from stepset.watch.lines import PART_LIMIT, Batch, Head
+from stepset.watch.reported import PROGRESS_MARK, parse_report
 
 
 class PlainSplitter:
@@ -38,10 +39,10 @@ class PlainSplitter:
         rows = whole.split(b"\n")
         rows.pop()
         batch.raw[self._whole.source] = [whole]
-        if b'"stepset"' in whole:
+        if PROGRESS_MARK in whole:
             kept = []
             for row in rows:
-                if row[:1] == b"{" and not self._in_line and (report := parse_progress(row)):
+                if row[:1] == b"{" and not self._in_line and (report := parse_report(row)):
                     batch.progress.append(report)
                 else:
                     kept.append(row)

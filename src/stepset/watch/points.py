@@ -1,26 +1,56 @@
-"""Keeps a limited history of a run's progress reports. Contains only pure functions."""
+"""Keeps a limited number of a run's progress reports. The kept reports are evenly spaced over the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from stepset.run_status import Progress, ProgressPoint
 from stepset.watch.bounded_json import finite
-from stepset.watch.lines import MAX_METRICS
+from stepset.watch.reported import MAX_METRICS
 
 LIMIT = 160
-"""The maximum number of points. If a history becomes longer, every other point is dropped."""
+"""The maximum number of points of a run."""
+
+Item = TypeVar("Item")
 
 
-def with_point(points: tuple[ProgressPoint, ...], progress: Progress, at: float) -> tuple[ProgressPoint, ...]:
-    """Adds a progress report to a history, and returns the new history. `at` is in seconds since the epoch.
+class Thinned(Generic[Item]):
+    """Keeps the first of the added items, every n-th item after it, and the last item.
 
-    If the last point of the history contains the same progress report, returns the history unchanged.
+    n is 1 at first, and doubles when the number of items would exceed `limit`.
+
+    >>> few = Thinned(4)
+    >>> for number in range(10):
+    ...     few.add(number)
+    >>> few.items
+    (0, 4, 8, 9)
     """
-    if points and points[-1].progress == progress:
-        return points
-    longer = (*points, ProgressPoint(at, progress))
-    return longer if len(longer) <= LIMIT else (*longer[:-1:2], longer[-1])
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count, self._stride = 0, 1
+        self._kept: list[Item] = []
+        self._newest: tuple[Item, ...] = ()  # the last item, if it is not the last one of `_kept`
+
+    def add(self, item: Item) -> None:
+        if len(self._kept) + len(self._newest) == self._limit:
+            self._thin()
+        if self._count % self._stride:
+            self._newest = (item,)
+        else:
+            self._kept.append(item)
+            self._newest = ()
+        self._count += 1
+
+    def _thin(self) -> None:
+        del self._kept[1::2]
+        self._stride *= 2
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The kept items, in the order in which they were added."""
+        return (*self._kept, *self._newest)
 
 
 def limited(points: Sequence[ProgressPoint]) -> tuple[ProgressPoint, ...]:

@@ -71,6 +71,12 @@ def test_a_value_that_is_not_finite_is_a_gap_and_the_json_is_valid() -> None:
     json.dumps(curve.to_dict(), allow_nan=False)
 
 
+def test_a_metric_that_is_no_longer_defined_is_a_gap() -> None:
+    curve = curve_of([1])
+    curve.add(Progress(step=2))
+    assert curve.to_dict()["points"] == [[1, 1.0], [2, None]]
+
+
 def test_a_metric_that_appears_later_has_no_earlier_values() -> None:
     curve = curve_of([1])
     curve.add(Progress(step=2, metrics={"loss": 0.5, "accuracy": 0.9}))

@@ -43,8 +43,10 @@ STATUS = RunStatus(
 def history() -> ReportHistory:
     found = ReportHistory([(0.0, PhaseChanged("run digits-1: Pending (Starting)")), (2.0, Note("few cores"))])
     found.events.append((3.0, PhaseChanged("run digits-1: Running")))
-    for step in range(1, 5):
-        found.add(ProgressPoint(float(step), Progress(step, step / 4, {"accuracy": 0.2 * step, "loss": 1 / step})))
+    found.points = [
+        ProgressPoint(float(step), Progress(step, step / 4, {"accuracy": 0.2 * step, "loss": 1 / step}))
+        for step in range(1, 5)
+    ]
     return found
 
 
@@ -134,10 +136,6 @@ def test_the_page_of_a_long_training_is_small() -> None:
     page = report_html(STATUS, long)
     assert "change 99<" in page and "change 100<" not in page and "change 9999<" in page
     assert "9500 more events" in page
-    for step in range(20_000):
-        long.add(ProgressPoint(float(step), Progress(step, None, {"loss": 1.0 / (step + 1)})))
-    assert len(long.points) <= ReportHistory.LIMIT
-    assert long.points[-1].progress.step == 19_999
     assert len(report_html(STATUS, long)) < 200_000
 
 
@@ -173,10 +171,8 @@ def test_the_page_and_the_log_contain_neither_control_sequences_nor_bidirectiona
     log.on_line(LogLine("rank 0", f"\x1b[31mred {HOSTILE}"))
     failure = Failure(FailureKind.USER_ERROR, HOSTILE, "Fix it.", error=HOSTILE, tail=(HOSTILE,))
     rows = (RankStatus("rank 0", 0, HOSTILE, HOSTILE, "Failed", last_line=HOSTILE),)
-    for step in (1, 2):
-        log.on_status(
-            RunStatus("digits-1", "digits", "local", Phase.RUNNING, progress=Progress(step, 0.5, {HOSTILE: step}))
-        )
+    points = tuple(ProgressPoint(step, Progress(step, 0.5, {HOSTILE: step})) for step in (1, 2))
+    log.on_status(RunStatus("digits-1", "digits", "local", Phase.RUNNING, progress=points[-1].progress, points=points))
     status = RunStatus(
         HOSTILE, HOSTILE, "local", Phase.FAILED, ranks=rows, failure=failure, notes=(HOSTILE,), result=HOSTILE
     )

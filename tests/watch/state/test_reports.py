@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from stepset.html.charts import metric_charts
 from stepset.run_status import Progress, ProgressPoint, RankStatus, RunStatus
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Splitter
 from stepset.watch.list_watch import Change
+from stepset.watch.points import LIMIT
 from stepset.watch.state.reports import NO_OUTPUT, Reports
 from tests.watch.cluster.streams import Object, seen, stream
 from tests.watch.hangs.evidence import BACKWARD, SLEEP, done, flying, process, stalled
@@ -157,6 +160,34 @@ class TestProgressAndResult:
             batch.at = 100.0 + step
             reports.see(uid(objects, 0), batch)
         assert reports.points == tuple(ProgressPoint(100.0 + step, Progress(step)) for step in (1, 2))
+
+    def test_the_points_of_many_reports_are_evenly_spaced_from_the_first_to_the_last(self) -> None:
+        objects, reports = running(), Reports()
+        for step in range(1000):
+            log(reports, uid(objects, 0), f'[rank 0] {{"stepset": {{"step": {step}}}}}')
+        steps = [point.progress.step for point in reports.points]
+        assert len(steps) <= LIMIT
+        assert (steps[0], steps[-1]) == (0, 999)
+        gaps = {after - before for before, after in pairwise(steps[:-1])}
+        assert gaps == {8}
+
+    def test_a_metric_that_is_not_finite_is_a_gap_and_one_note(self) -> None:
+        objects, reports = running(), Reports()
+        for step, loss in enumerate(("0.5", "NaN", "NaN", "Infinity", "0.25")):
+            log(reports, uid(objects, 0), f'[rank 0] {{"stepset": {{"step": {step}, "metrics": {{"loss": {loss}}}}}}}')
+        assert [point.progress.metrics for point in reports.points] == [{"loss": 0.5}, {}, {}, {}, {"loss": 0.25}]
+        assert reports.notes_of(0.0) == (
+            "loss became NaN at step 1; a value that is not a finite number is a gap in the curve",
+        )
+        (chart,) = metric_charts(reports.points)
+        assert chart.svg.count("<polyline") == 2, "the curve has a gap"
+
+    def test_a_field_that_cannot_be_used_is_one_note(self) -> None:
+        objects, reports = running(), Reports()
+        for step in range(3):
+            log(reports, uid(objects, 0), f'[rank 0] {{"stepset": {{"step": {step}, "loss": 0.5}}}}')
+        (note,) = reports.notes_of(0.0)
+        assert note.startswith("unknown field loss in a progress report")
 
     def test_each_report_is_returned_once_with_the_values_of_earlier_ones(self) -> None:
         objects, reports = running(), Reports()

@@ -17,10 +17,11 @@ from stepset.watch.agent_events import checkpoint_of, read_events
 from stepset.watch.diagnose import KEPT_LINES, TAIL
 from stepset.watch.hangs.joins import JoinTimes, with_slow
 from stepset.watch.hangs.stalled import StalledRanks, with_hang
-from stepset.watch.lines import TOO_MANY_METRICS, Batch, merge_progress
-from stepset.watch.points import with_point
+from stepset.watch.lines import Batch
+from stepset.watch.points import LIMIT, Thinned
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.redacted_lines import KEPT, RedactedLines
+from stepset.watch.reported import TOO_MANY_METRICS, Report, merge_report, undefined_note
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
 """The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
@@ -29,7 +30,7 @@ _EARLIER = 200
 """The maximum number of bytes of a line before the last TAIL lines. These lines are kept only to find a frame of a
 traceback. A longer line is replaced by an empty one, because a part of a line cannot be redacted."""
 _RECENT = 20
-"""The maximum number of progress reports that `take_recent` returns. If there are more, every other one is dropped."""
+"""The maximum number of progress reports that `take_recent` returns."""
 _PRUNE_ABOVE = 64
 """The number of pods up to which `prune` keeps all reports."""
 
@@ -74,8 +75,6 @@ class Reports:
 
     Attributes:
         progress: the merged progress reports of the training code.
-        points: the progress after each report, with the time of the report.
-        notes: notes about reports that were not kept because of a limit.
         checkpoint: the checkpoint from which the last attempt continues, and the time at which it was written. None if
             there is no checkpoint.
         stalled: the evidence of ranks that make no progress.
@@ -86,13 +85,18 @@ class Reports:
         self._pods: dict[str, PodReport] = {}
         self._prune_above = _PRUNE_ABOVE
         self._sources = 0
-        self._recent: list[Progress] = []
+        self._recent: Thinned[Progress] = Thinned(_RECENT)
+        self._points: Thinned[ProgressPoint] = Thinned(LIMIT)
+        self._notes: dict[str, str] = {}
         self.progress: Progress | None = None
-        self.points: tuple[ProgressPoint, ...] = ()
-        self.notes: tuple[str, ...] = ()
         self.checkpoint: tuple[str, float] | None = None
         self.stalled = StalledRanks()
         self.joins = JoinTimes()
+
+    @property
+    def points(self) -> tuple[ProgressPoint, ...]:
+        """The progress after each report, with the time of the report. The number of points is limited."""
+        return self._points.items
 
     def of(self, pod: str) -> PodReport:
         """Returns the output of a pod. Returns NO_OUTPUT if there is none."""
@@ -125,13 +129,7 @@ class Reports:
                 if source in report.printed_at or len(report.printed_at) < _SOURCES:
                     report.printed_at[source] = batch.at
         for progress in batch.progress:
-            self.progress = merge_progress(self.progress, progress)
-            self.points = with_point(self.points, self.progress, batch.at or 0.0)
-            self._recent.append(self.progress)
-            if len(self._recent) > _RECENT:
-                del self._recent[1:-1:2]
-            if not self.notes and progress.metrics.keys() - self.progress.metrics.keys():
-                self.notes = (TOO_MANY_METRICS,)
+            self._report(progress, batch.at or 0.0)
         stalled, joined = self.stalled.see(pod, batch), self.joins.see(pod, batch)
         events = list(read_events(batch.events, LARGEST))
         report.redacted.see(events)
@@ -139,6 +137,18 @@ class Reports:
             _take(report, event)
             self.checkpoint = checkpoint_of(event) or self.checkpoint
         return stalled or joined
+
+    def _report(self, report: Report, at: float) -> None:
+        before, self.progress = self.progress, merge_report(self.progress, report)
+        if self.progress != before:
+            self._points.add(ProgressPoint(at, self.progress))
+        self._recent.add(self.progress)
+        if report.problem:
+            self._notes.setdefault("problem", report.problem)
+        if report.undefined:
+            self._notes.setdefault("undefined", undefined_note(report.undefined, self.progress.step))
+        if report.progress.metrics.keys() - self.progress.metrics.keys():
+            self._notes.setdefault("metrics", TOO_MANY_METRICS)
 
     def drop(self, pod: str) -> None:
         """Drops the reports of a pod."""
@@ -180,8 +190,8 @@ class Reports:
 
         Returns at most _RECENT items.
         """
-        recent, self._recent = self._recent, []
-        return recent
+        recent, self._recent = self._recent, Thinned(_RECENT)
+        return list(recent.items)
 
     def alone_note(self, pods: Iterable[str], world_size: int | None) -> str:
         """Returns a note if all ranks of a run succeeded and none had joined a process group. Otherwise returns ""."""
@@ -191,11 +201,14 @@ class Reports:
         return alone_sentence(len(ends)) if alone and len(ends) > 1 and len(ends) == world_size else ""
 
     def notes_of(self, created: float) -> tuple[str, ...]:
-        """Returns notes about limits and about the checkpoint from which a run continues.
+        """Returns notes about progress reports and about the checkpoint from which a run continues.
+
+        There is at most one note for each kind of problem with progress reports.
 
         `created` is the time at which the run was created, in seconds since the epoch.
         """
-        return self.notes if self.checkpoint is None else (*self.notes, resume_sentence(*self.checkpoint, created))
+        resumed = () if self.checkpoint is None else (resume_sentence(*self.checkpoint, created),)
+        return (*self._notes.values(), *resumed)
 
     def prune(self, known: Callable[[], set[str]]) -> None:
         """Drops the reports of pods that no status mentions. This limits the memory for a run with many restarts.

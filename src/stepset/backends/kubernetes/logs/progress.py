@@ -12,8 +12,9 @@ from stepset.run_status import Progress
 from stepset.targets.names import CONTAINER
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod
-from stepset.watch.lines import Splitter, merge_progress
+from stepset.watch.lines import Splitter
 from stepset.watch.plain_lines import PlainSplitter
+from stepset.watch.reported import merge_report
 
 TAIL_LINES = 1000
 """The number of lines of the log that are read."""
@@ -45,7 +46,7 @@ async def read_progress(namespaced: NamespacedClient, objects: RunObjects) -> Pr
     progress: Progress | None = None
     for batch in (splitter.feed(lines), splitter.finish()):
         for report in batch.progress:
-            progress = merge_progress(progress, report)
+            progress = merge_report(progress, report)
     return progress
 
 

@@ -11,8 +11,9 @@ from itertools import accumulate
 
 from stepset.backends.kubernetes.logs.merge import Block
 from stepset.backends.kubernetes.logs.pods import LogPod
-from stepset.watch.lines import PART_LIMIT, Joiner, Splitter, parse_progress
+from stepset.watch.lines import PART_LIMIT, Joiner, Splitter
 from stepset.watch.log_cursor import second_of
+from stepset.watch.reported import parse_report
 
 _REGULAR = re.compile(rb"\[(?:(?:rank|node) \d+|(?!stepset\])[a-z][-a-z0-9]*)\] (?!\{)")
 """Matches lines of the agent that need no change. A line that does not match may be an event, a part of a line or a
@@ -90,7 +91,7 @@ class _Reader:
         """Returns the rows with their sources. Joins the parts of lines, and omits events and progress reports."""
         if (own := self._own) is not None:
             rows = [own + text for text in texts]
-            reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_progress(text)]
+            reports = [n for n, text in enumerate(texts) if text[:1] == b"{" and parse_report(text)]
             for number in reversed(reports):
                 del times[number], rows[number]
             return times, rows
