@@ -53,6 +53,17 @@ def test_the_last_of_several_tracebacks_counts() -> None:
     assert last_traceback(swallowed + "epoch 1\n" + fatal) == "TypeError: late"
 
 
+@pytest.mark.parametrize(
+    "body", ["{}['key']", "try:\n   1 / 0\n  finally:\n   {}['key']"], ids=["one traceback", "a chain of tracebacks"]
+)
+def test_an_exception_that_python_ignored_is_not_the_error(body: str) -> None:
+    program = f"class Bar:\n def __del__(self):\n  {body}\nbar = Bar()\nraise ImportError('no IProgress')"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr
+    assert "KeyError" in output
+    for text in (output, f"epoch 1\n{output}bye\n"):
+        assert find_error(text, code=1) == "ImportError: no IProgress"
+
+
 def test_torchs_tag_before_each_line_is_ignored() -> None:
     tagged = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: tagged\n"
     assert last_traceback(tagged) == "ValueError: tagged"

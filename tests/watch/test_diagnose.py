@@ -4,9 +4,10 @@ import signal
 
 import pytest
 
-from stepset.run_status import Failure, FailureKind
+from stepset.run_status import Failure, FailureKind, RankStatus, RunStatus
 from stepset.watch.advice import ADVICE, SIGNAL_ADVICE, STDIN_ADVICE, early_exit_advice
 from stepset.watch.diagnose import TAIL, Observation, diagnose, find_error, kind_of
+from stepset.watch.tracebacks import stuck_rank
 
 
 def rank(number: int, at: float, **known: object) -> Observation:
@@ -339,6 +340,27 @@ class TestErrorInOutput:
 
     def test_is_empty_without_an_error(self) -> None:
         assert find_error(["epoch 1", "no Error here: fine"]) == ""
+
+
+IGNORED = (
+    "Exception ignored in: <function tqdm.__del__ at 0x7f6b7c1c5d00>",
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3/site-packages/tqdm/std.py", line 1148, in __del__',
+    "AttributeError: 'tqdm_notebook' object has no attribute 'disp'",
+)
+
+
+def test_an_exception_that_python_ignored_is_not_the_error() -> None:
+    error = ("Traceback (most recent call last):", '  File "t.py", line 2, in f', "ImportError: IProgress not found")
+    failure = failure_of(rank(0, 1.0, exit_code=1, tail=(*error, *IGNORED)))
+    assert (failure.error, failure.frame) == ("ImportError: IProgress not found", "t.py, line 2, in f")
+    assert failure_of(rank(0, 1.0, exit_code=3, tail=IGNORED)).error == ""
+
+
+def test_a_running_rank_with_an_exception_that_python_ignored_is_not_stuck() -> None:
+    running = RankStatus("rank 0", 0, "pod", state="Running", last_line_at=0.0)
+    status = RunStatus("run", "run", "local", ranks=(running,))
+    assert stuck_rank(status, lambda source: IGNORED, 60.0) is None
 
 
 def test_the_tail_has_only_the_last_lines() -> None:

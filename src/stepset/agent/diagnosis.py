@@ -83,7 +83,7 @@ def find_error(
     Args:
         code: the exit code of the program that printed the text, 128 + n for signal n. None if it is unknown.
     """
-    recorded = _recorded_error(error_file, redactor)
+    recorded, text = _recorded_error(error_file, redactor), without_ignored(text)
     if not recorded and code is not None:
         text = _after_handled(text, code)
     return (
@@ -95,6 +95,19 @@ def find_error(
         or _error_line(text)
         or (_exit_text(text) if code == 1 else "")
     )[:ERROR_LIMIT]
+
+
+def without_ignored(text: str) -> str:
+    """Returns an output without the exceptions that Python has ignored, for example in `__del__`.
+
+    Python continues after such an exception. It prints `Exception ignored in: ...` and a traceback.
+    Source: CPython 3.8 to 3.14, Python/errors.c, write_unraisable_exc_file.
+    """
+    return re.sub(rf"Exception ignored [^\n]{{0,999}}\n{_TRACEBACK}(?:{_CHAINED}{_TRACEBACK})*", "", text)
+
+
+_TRACEBACK = r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)*[^\n]*(?:\n|\Z)"
+_CHAINED = r"\n?(?:During handling of|The above exception was) [^\n]*\n\n?"
 
 
 def last_lines(text: str, count: int = 20, width: int = 400) -> list[str]:

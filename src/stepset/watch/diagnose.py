@@ -27,7 +27,7 @@ from stepset.watch.advice import (
 from stepset.watch.crash import FATAL, with_first_frame, without_extensions
 from stepset.watch.lines import without_rank_mark
 from stepset.watch.present.process_end import ProcessEnd, end_of_process, signal_of_exit_code
-from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame, without_markers
+from stepset.watch.tracebacks import after_tracebacks, final_exception, user_frame, without_ignored, without_markers
 
 TAIL = 20
 """The maximum number of last lines in a `Failure`."""
@@ -330,7 +330,7 @@ def error_of(o: Observation) -> str:
 
 def _last_lines(o: Observation) -> list[str]:
     """Returns the lines in which errors are searched."""
-    return [without_rank_mark(o.source, line) for line in o.tail[-TAIL:]]
+    return without_ignored([without_rank_mark(o.source, line) for line in o.tail[-TAIL:]])
 
 
 def find_error(lines: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from stepset.watch.lines import without_rank_mark
 EXITING = 5.0
 """The number of seconds in which a rank normally exits after it has printed a traceback."""
 _HEAD = "Traceback (most recent call last):"
+_IGNORED = "Exception ignored "
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|\Z)")
 _FRAME = re.compile(r'\s+File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?\s*\Z')
 _MARKERS = re.compile(r"[\s~^]*\Z")
@@ -54,7 +55,8 @@ def stuck_rank(status: RunStatus, tail: Callable[[str], Sequence[str]], now: flo
         at = row.last_line_at
         if row.rank is None or row.state != "Running" or at is None or now - at < EXITING:
             continue
-        if error := final_exception([without_rank_mark(row.source, line) for line in tail(row.source)]):
+        lines = without_ignored([without_rank_mark(row.source, line) for line in tail(row.source)])
+        if error := final_exception(lines):
             found.append((at, row.rank, row, error))
     return min(found, key=lambda each: each[:2])[2:] if found else None
 
@@ -87,6 +89,19 @@ def after_tracebacks(lines: Sequence[str]) -> Sequence[str]:
         if _EXCEPTION.match(lines[at][:_SEARCHED]) and (not at or lines[at - 1][:1].isspace())
     )
     return lines[next(ends, -1) + 1 :]
+
+
+def without_ignored(lines: list[str]) -> list[str]:
+    """Returns the lines without the exceptions that Python has ignored, and without their tracebacks.
+
+    >>> without_ignored(["Exception ignored in: <f>", _HEAD, '  File "t.py", line 1, in f', "KeyError: 1", "bye"])
+    ['bye']
+    """
+    if not any(_IGNORED in line for line in lines):
+        return lines
+    from stepset.agent import diagnosis  # most runs do not need this import, which takes milliseconds
+
+    return diagnosis.without_ignored("\n".join(lines)).split("\n")
 
 
 def without_markers(lines: tuple[str, ...]) -> tuple[str, ...]:
