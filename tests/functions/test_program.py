@@ -51,6 +51,23 @@ def test_the_return_value_of_rank_0_is_the_result(tmp_path: Path) -> None:
     assert result == {"epochs": 3, "lr": 0.5}
 
 
+@pytest.mark.parametrize("code", [3, 0], ids=str)
+def test_an_exit_code_while_a_process_group_exists_has_a_traceback(code: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = f"""\
+def fit():
+    import sys
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="file://{tmp_path}/group", rank=0, world_size=1)
+    sys.exit({code})
+"""
+    done, _ = run(program_text(source, "fit", place=Place("train.py", 1)), tmp_path)
+    assert ("SystemExit: 3" in done.stderr) == (code == 3)
+    assert ('File "train.py", line 6, in fit' in done.stderr) == (code == 3)
+    assert "_stepset_main" not in done.stderr
+
+
 def test_scalars_of_numpy_become_numbers_in_arguments_and_in_the_result(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     source = """\

@@ -138,6 +138,7 @@ class TestFirstFailure:
     def test_of_a_thread_at_the_end_of_the_program_names_the_call_that_ends_the_thread(self) -> None:
         aborted = rank(0, 1.0, signal=signal.SIGABRT, error="terminate called without an active exception")
         assert "call torch.distributed.destroy_process_group()" in failure_of(aborted).advice
+        assert "search the training code for sys.exit and an early return" in failure_of(aborted).advice
 
     @pytest.mark.parametrize("error", ["EOFError: EOF when reading a line", "bdb.BdbQuit"])
     def test_advises_that_ranks_have_no_stdin(self, error: str) -> None:

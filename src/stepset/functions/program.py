@@ -48,7 +48,15 @@ def _stepset_main() -> None:
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _stepset_excepthook
 {call}    given = json.loads({given!r})
-    returned = {name}(*given["args"], **given["kwargs"])
+    try:
+        returned = {name}(*given["args"], **given["kwargs"])
+    except SystemExit as error:
+        # While a process group exists, the exit may end in an abort that hides the exit code. The traceback then shows
+        # the cause.
+        grouped = getattr(sys.modules.get("torch.distributed"), "is_initialized", bool)()
+        if grouped and isinstance(error.code, int) and error.code:
+            _stepset_excepthook(type(error), error, error.__traceback__)
+        raise
     rank = next((os.environ[name] for name in {rank_variables!r} if name in os.environ), "0")
     path = os.environ.get("STEPSET_RESULT_FILE")
     if returned is None or rank != "0" or not path:

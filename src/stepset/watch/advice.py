@@ -92,7 +92,8 @@ RESUME_FROM_ADVICE = (
     " os.environ.get, and start from the beginning if there is none."
 )
 PROCESS_GROUP_ADVICE = (
-    "A thread of a C++ library, such as that of gloo, still ran when the program ended: call"
+    "A thread of a C++ library, such as that of gloo, still ran when the program ended. If the rank ended too early,"
+    " search the training code for sys.exit and an early return; otherwise call"
     " torch.distributed.destroy_process_group() at the end of the script."
 )
 RESULT_ADVICE = (
