@@ -231,6 +231,50 @@ def test_unreadable_files_are_reported(open_path: Path) -> None:
 SYNTAX_ERROR = "import os\nfor rank in range(2)\n    print(rank)\n"
 
 
+DEFINITIONS = (
+    '"""Trains."""\nimport torch\nfrom json import dumps\nSTEPS: int = 2 * 50\nNAMES = ["a", torch.float32]\n'
+    "class Net(torch.nn.Module):\n    size = len(NAMES)\n    def forward(self, x):\n        return x\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("functions", "named", "called"),
+    [
+        ("def train(steps=STEPS):\n    print(steps)\n", "train", "train"),
+        ("def evaluate(): ...\ndef main(): ...\ndef c(): ...\ndef d(): ...\n", "evaluate, main, c and 1 more", "main"),
+    ],
+)
+def test_a_script_that_only_defines_functions_has_a_note(
+    tmp_path: Path, functions: str, named: str, called: str
+) -> None:
+    (tmp_path / "train.py").write_text(DEFINITIONS + functions, encoding="utf-8")
+    (note,) = read(tmp_path, script="train.py").notes
+    assert note.startswith(f"script: train.py defines {named}, but calls nothing at its top level, so the ranks end")
+    assert note.endswith(f'if __name__ == "__main__": {called}()')
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        'if __name__ == "__main__":\n    train()\n',
+        "train()\n",
+        "loss = train()\n",
+        "@run\ndef main(): ...\n",
+        "def main(steps=train()): ...\n",
+        "for _ in range(3): pass\n",
+        "with open('x'): pass\n",
+    ],
+)
+def test_a_script_that_may_call_a_function_has_no_note(tmp_path: Path, more: str) -> None:
+    (tmp_path / "train.py").write_text(f"{DEFINITIONS}def train(): ...\n{more}", encoding="utf-8")
+    assert read(tmp_path, script="train.py").notes == ()
+
+
+def test_a_script_without_functions_has_no_note(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DEFINITIONS, encoding="utf-8")
+    assert read(tmp_path, script="train.py").notes == ()
+
+
 @pytest.mark.parametrize("job", [{"script": "train.py"}, {"script": "train.py", "code": "."}])
 def test_a_syntax_error_of_the_script_is_a_note_with_its_line(tmp_path: Path, job: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(SYNTAX_ERROR)

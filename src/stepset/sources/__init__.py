@@ -19,7 +19,7 @@ from stepset.sources.launch_script import check_launch_script
 from stepset.sources.module_notes import import_path_notes, module_notes
 from stepset.sources.regular_file import ChangedError, read_regular
 from stepset.sources.requirements import NO_REQUIREMENTS, Requirements, job_requirements, requirement_notes
-from stepset.sources.script_syntax import syntax_notes
+from stepset.sources.script_syntax import script_notes
 from stepset.sources.secret_files import holds_secret, secret_by_name
 from stepset.sources.siblings import find_siblings
 from stepset.spec.job import TrainingJob
@@ -81,7 +81,8 @@ def absolute(path: Path) -> Path:
 def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     """Reads the script of a job, or packs the job's code directory.
 
-    Also reads the requirements of the job and of its script. The notes report a syntax error of the script.
+    Also reads the requirements of the job and of its script. The notes report a syntax error of the
+    script, and a script that calls nothing.
 
     Args:
         base_dir: the directory that relative paths of the job start from. Default: the current directory.
@@ -94,7 +95,7 @@ def read_sources(job: TrainingJob, base_dir: Path | None = None) -> Sources:
     base = absolute(base_dir or Path())
     sources, text = _read_files(job, base)
     if job.script is not None and text is not None:
-        sources = replace(sources, notes=(*sources.notes, *syntax_notes(job.script, text)))
+        sources = replace(sources, notes=(*sources.notes, *script_notes(job.script, text)))
     if "PYTHONPATH" not in job.env and job.code_volume is None:
         sources = replace(sources, notes=(*sources.notes, *_module_notes(job, sources, text)))
     required = job_requirements(job, text)
