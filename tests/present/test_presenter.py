@@ -393,6 +393,15 @@ class TestLinesAfterTheFirstFailure:
         ended = RUNNING.with_(phase=Phase.FAILED, failure=Failure(kind, "the run was cancelled.", ""))
         assert presenter.see(ended, 0.0)[0].text.startswith("omitted while the run was stopped: 1 line of ")
 
+    @pytest.mark.parametrize(("restarts", "who"), [(0, "launchers"), (1, "launchers and stopped ranks")])
+    def test_of_a_successful_run_are_those_of_stopped_ranks_only_if_a_rank_was_restarted(
+        self, restarts: int, who: str
+    ) -> None:
+        presenter = Presenter()
+        presenter.shows(self.LINE)
+        ended = RUNNING.with_(phase=Phase.SUCCEEDED, ranks=(RankStatus("rank 0", 0, "pod", restarts=restarts),))
+        assert f"omitted before the run succeeded: 1 line of {who}; " in presenter.see(ended, 0.0)[0].text
+
     def test_are_shown_if_verbose(self) -> None:
         assert Presenter(verbose=True).shows(self.LINE)
 

@@ -278,11 +278,13 @@ def omitted_sentence(count: int, status: RunStatus, logs: str) -> str:
         FailureKind.DEADLINE_EXCEEDED,
     )
     when = "while the run was stopped" if stopped else "after the first failure"
+    who = "launchers and stopped ranks"
     if status.phase is Phase.SUCCEEDED:
         when = "before the run succeeded"
+        who = who if any(row.restarts for row in status.ranks) else "launchers"
     lines = counted(count, "line")
     where = LOGS_DELETED if logs_deleted(status) else f"{logs} shows every line"
-    return f"omitted {when}: {lines} of launchers and stopped ranks; {where}"
+    return f"omitted {when}: {lines} of {who}; {where}"
 
 
 def what_happened(failure: Failure) -> str:
