@@ -57,6 +57,14 @@ def test_a_note_states_that_a_job_with_gpus_runs_on_cpus(
     assert (note in status.notes) == noted
 
 
+@pytest.mark.parametrize("memory", ["1Gi", None])
+def test_a_note_states_that_the_memory_is_not_limited(local: Local, memory: str | None) -> None:
+    job = {"resources_per_node": {"memory": memory}} if memory else {}
+    status = local.run("print('trained')", framework="plain", **job)
+    note = "resources_per_node.memory: a local run does not limit the memory of its nodes to 1Gi"
+    assert (note in status.notes) == bool(memory)
+
+
 def test_a_node_has_the_requested_number_of_ranks_whatever_torchrun_counts(
     local: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,16 @@ class TestARunWithoutSupervisor:
         run.write(status(phase=Phase.SUCCEEDED))
         assert run.read().phase is Phase.SUCCEEDED
 
+    @pytest.mark.parametrize("submitted", [False, True])
+    def test_has_advice_about_kernels_and_terminals_unless_it_was_submitted(
+        self, submitted: bool, tmp_path: Path
+    ) -> None:
+        run, lock = RunStore(tmp_path).create(status(phase=Phase.RUNNING), JOB, submitted=submitted)
+        os.close(lock)
+        failure = run.read().failure
+        assert failure is not None
+        assert ("when a notebook's kernel is restarted or a terminal is closed" in failure.advice) is not submitted
+
     def test_is_lost_when_the_process_was_killed(self, tmp_path: Path) -> None:
         program = (
             "import sys; from pathlib import Path; from stepset.backends.local.runs.store import RunStore\n"

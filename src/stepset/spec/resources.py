@@ -27,7 +27,8 @@ class Resources(JobModel):
     requests: dict[str, Quantity] = Field(default_factory=dict)
     """The quantities that the scheduler reserves. The keys are the names of the resources."""
     limits: dict[str, Quantity] = Field(default_factory=dict)
-    """The quantities that the pod must not exceed. The keys are the names of the resources."""
+    """The quantities that the pod must not exceed. The keys are the names of the resources. A local run does not
+    enforce the limits."""
     shm: Annotated[Quantity, AfterValidator(check_bytes)] | None = None
     """The size of /dev/shm, which is a volume in memory. By default, the size is limited only by the memory of
     the pod."""

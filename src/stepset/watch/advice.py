@@ -32,6 +32,10 @@ ADVICE = {
     FailureKind.CANCELLED: "Run the job again if it is still needed.",
 }
 
+NOT_SUBMITTED_ADVICE = (
+    "A run ends with the process that started it, for example when a notebook's kernel is restarted or a terminal is"
+    " closed, unless the run was submitted. Run the job again; a checkpoint_dir lets the training resume."
+)
 MEMORY_LIMIT_ADVICE = (
     "Increase resources_per_node.memory, or use less: a smaller batch, fewer processes per node, a sharded model."
 )

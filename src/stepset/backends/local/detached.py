@@ -80,7 +80,7 @@ def _run(store: RunStore, grace: float | None, request: RunRequest, requests: St
     from stepset.backends.local.launch import start_run
 
     try:
-        handle = start_run(store, grace, request, None)
+        handle = start_run(store, grace, request, None, submitted=True)
     except BadInputError as error:
         _reply({"bad_input": error.problems, "where": error.where})
     except StepsetError as error:

@@ -45,7 +45,9 @@ from stepset.spec.resources import GPU_RESOURCE
 from stepset.spec.template import without_node_env
 
 
-def start_run(store: RunStore, grace: float | None, request: RunRequest, listener: RunListener | None) -> LocalHandle:
+def start_run(
+    store: RunStore, grace: float | None, request: RunRequest, listener: RunListener | None, *, submitted: bool = False
+) -> LocalHandle:
     """Installs the job's requirements, starts a run in this process, and returns its handle at once.
 
     Args:
@@ -126,7 +128,9 @@ def start_run(store: RunStore, grace: float | None, request: RunRequest, listene
             ),
         )
         _make_checkpoint_dir(job, store)
-        run, lock = store.create(status, job, request.sources.base_dir.resolve(), request.function_file)
+        run, lock = store.create(
+            status, job, request.sources.base_dir.resolve(), request.function_file, submitted=submitted
+        )
         undo.callback(discard_tree, run.path)
         store.prune(PruneRule(), time.time())
         handle = LocalHandle(run)
@@ -318,6 +322,8 @@ def _notes(plan: LaunchPlan, job: TrainingJob, cores: int, gpus: int) -> tuple[s
     if not gpus and GPU_RESOURCE in job.node_resources().limits:
         ranks = "1 process runs" if processes == 1 else f"{processes} processes run"
         notes.append(f"stepset found 0 GPUs on this machine; without GPUs, {ranks} on CPUs")
+    if memory := job.node_resources().limits.get("memory"):
+        notes.append(f"resources_per_node.memory: a local run does not limit the memory of its nodes to {memory}")
     notes += [
         f"storage: {volume.path} does not exist on this machine; local runs use the path unchanged"
         for volume in job.storage

@@ -32,21 +32,30 @@ class SupervisorRecord:
         process: the process of the supervisor, or None if the record contains no process.
         pids_are_ours: whether the recorded pids are valid in this process. The pids are valid if the supervisor and
             this process are in the same pid namespace and in the same boot of the machine.
+        submitted: whether the process only supervises the run. If not, it is a process of the user, such as a notebook
+            kernel. True if this is unknown.
     """
 
     process: ProcessId | None = None
     pids_are_ours: bool = False
+    submitted: bool = True
 
     def has_ended(self) -> bool:
         """Returns whether the process has certainly exited. Returns False if this cannot be determined."""
         return self.pids_are_ours and self.process is not None and not self.process.exists()
 
 
-def own_record() -> str:
-    """Returns the supervisor's record of its own process, as JSON."""
+def own_record(*, submitted: bool) -> str:
+    """Returns the supervisor's record of its own process, as JSON. `submitted` is as in SupervisorRecord."""
     own = ProcessId.of(os.getpid())
     start_ticks = own.started if own else None
-    record = {"pid": os.getpid(), "started": time.time(), "start_ticks": start_ticks, "pid_space": pid_space()}
+    record = {
+        "pid": os.getpid(),
+        "started": time.time(),
+        "start_ticks": start_ticks,
+        "pid_space": pid_space(),
+        "submitted": submitted,
+    }
     return json.dumps(record) + "\n"
 
 
@@ -57,7 +66,7 @@ def read_supervisor(directory: Path) -> SupervisorRecord:
         process = ProcessId.from_list([record.get("pid"), record.get("start_ticks")])
     except (ValueError, TypeError):
         return SupervisorRecord()
-    return SupervisorRecord(process, record.get("pid_space") == pid_space())
+    return SupervisorRecord(process, record.get("pid_space") == pid_space(), record.get("submitted") is not False)
 
 
 def processes_record(processes: Mapping[str, ProcessId]) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 from stepset.backends.local.liveness import (
     PROCESSES_FILE,
     SUPERVISOR_FILE,
+    SupervisorRecord,
     processes_record,
     read_processes,
     read_supervisor,
@@ -33,7 +34,7 @@ from stepset.backends.local.runs.settings import default_ttl
 from stepset.directory_trees import Cursor
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import FailureKind, Phase, ProgressPoint, RunStatus
-from stepset.watch.advice import make_failure
+from stepset.watch.advice import NOT_SUBMITTED_ADVICE, make_failure
 from stepset.watch.bounded_json import parse_json
 from stepset.watch.points import limited
 
@@ -119,7 +120,7 @@ class RunDir:
         status = self._written()  # the supervisor may have written the verdict after the first read
         if status.phase.final:
             return status
-        return _lost(status, read_supervisor(self.path).process, self._last_sign(), self._stop_request())
+        return _lost(status, read_supervisor(self.path), self._last_sign(), self._stop_request())
 
     def _with_processes(self, status: RunStatus) -> RunStatus:
         """Returns the status with the PIDs of running ranks.
@@ -319,13 +320,15 @@ def _ttl(run: RunDir) -> int | None:
 
 
 def _lost(
-    status: RunStatus, supervisor: ProcessId | None, last_sign: float | None, stop_request: str | None
+    status: RunStatus, supervisor: SupervisorRecord, last_sign: float | None, stop_request: str | None
 ) -> RunStatus:
-    who = f"the process that ran it (pid {supervisor.pid})" if supervisor else "the process that ran it"
+    pid = f" (pid {supervisor.process.pid})" if supervisor.process else ""
+    who = f"the process that ran it{pid}"
     text = f"{who} ended without a verdict: it was killed, or the machine was restarted."
     kind = FailureKind.LOST
     if stop_request is not None:
         kind, why = FailureKind.CANCELLED, f"{stop_request.rstrip('.')}; " if stop_request else ""
         text = f"the run was cancelled: {why}{who} was asked to stop, and was killed before its ranks had exited."
-    failure = make_failure(kind, text, restarts=status.attempt)
+    advice = {"advice": NOT_SUBMITTED_ADVICE} if kind is FailureKind.LOST and not supervisor.submitted else {}
+    failure = make_failure(kind, text, restarts=status.attempt, **advice)
     return with_lost_ranks(status).with_(phase=Phase.LOST, reason="", failure=failure, finished=last_sign)

@@ -51,7 +51,13 @@ class RunStore:
         return self.home / "runs"
 
     def create(
-        self, status: RunStatus, job: TrainingJob, base_dir: Path | None = None, function_file: str = ""
+        self,
+        status: RunStatus,
+        job: TrainingJob,
+        base_dir: Path | None = None,
+        function_file: str = "",
+        *,
+        submitted: bool = False,
     ) -> tuple[RunDir, int]:
         """Creates the directory of a new run. Returns the directory and the file descriptor of its lock.
 
@@ -61,6 +67,7 @@ class RunStore:
         Args:
             base_dir: the directory from which relative paths in the job start. `recorded_job` returns this directory.
             function_file: the path of the file that defines the job's Python function, or "".
+            submitted: whether this process only supervises the run.
 
         Raises:
             BadInputError: the name of the run is already used.
@@ -81,7 +88,7 @@ class RunStore:
             write_private(new / "job.json", json.dumps(job.to_dict(), indent=2) + "\n")
             origin = {"base_dir": str(base_dir or Path().absolute()), "function_file": function_file}
             write_private(new / ORIGIN_FILE, json.dumps(origin) + "\n")
-            write_private(new / SUPERVISOR_FILE, own_record())
+            write_private(new / SUPERVISOR_FILE, own_record(submitted=submitted))
             write_private(new / "log", b"")
             write_private(new / "reserve", b"\0" * _RESERVE)
             RunDir(new).write(status)
