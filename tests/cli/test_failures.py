@@ -34,8 +34,10 @@ def test_a_section_contains_each_message_with_its_cause_and_remedy(cli: Cli) -> 
     found = cli("failures", "lost")
     assert found.out.endswith(
         "\nthe process that ran it ... ended without a verdict\n"
-        "  cause   the process of stepset run was killed, or the machine was restarted\n"
-        "  remedy  stepset run --resume NAME\n"
+        "  cause   the process of stepset run was killed, the notebook's kernel was restarted, or the machine was"
+        " restarted\n"
+        "  remedy  stepset run --resume NAME. A run that was submitted (--detach, stepset.submit) does not end with a"
+        " terminal or a kernel\n"
         "its failed pods no longer exist; the cause is unknown\n"
         "  cause   no process was following the run when it ended, and the failed pods were deleted before stepset read"
         " them. Either the training code failed, or a running pod was deleted. Kubernetes reports both causes in the"
@@ -62,8 +64,10 @@ def test_json_contains_the_kinds_with_their_causes_and_remedies(cli: Cli) -> Non
     assert lost == items[[item["kind"] for item in items].index("Lost")]
     assert lost["causes"][0] == {
         "message": "the process that ran it ... ended without a verdict",
-        "cause": "the process of stepset run was killed, or the machine was restarted",
-        "remedy": "stepset run --resume NAME",
+        "cause": "the process of stepset run was killed, the notebook's kernel was restarted, or the machine was"
+        " restarted",
+        "remedy": "stepset run --resume NAME. A run that was submitted (--detach, stepset.submit) does not end with a"
+        " terminal or a kernel",
     }
 
 
