@@ -242,6 +242,13 @@ def test_a_relative_checkpoint_dir_of_a_job_file_names_the_absolute_path(cli: Cl
     )
 
 
+def test_a_home_directory_is_not_expanded_in_a_checkpoint_dir(cli: Cli) -> None:
+    assert refused(
+        cli("run", "--checkpoint-dir=~/ckpt", "--command", "--", "true"),
+        "--checkpoint-dir: '~/ckpt' is not an absolute path; start it with '/', because '~' is not expanded",
+    )
+
+
 def test_a_checkpoint_dir_that_is_a_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "ckpt").touch()
     result = cli("run", "--command", "--checkpoint-dir", "ckpt", "--", "true")

@@ -197,6 +197,24 @@ def test_a_relative_checkpoint_dir_is_an_argument_only(
     assert stepset.explain("jobs/job.yaml", checkpoint_dir=Path("ckpt"))
 
 
+def test_a_home_directory_is_not_expanded_in_a_checkpoint_dir(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("command: ['true']\ncheckpoint_dir: ~/ckpt\n")
+    problem = "checkpoint_dir: '~/ckpt' is not an absolute path; start it with '/', because '~' is not expanded"
+    calls: list[Callable[[], object]] = [
+        lambda: stepset.run(_saves_nothing(), checkpoint_dir="~/ckpt"),
+        lambda: stepset.run({"command": ["true"]}, checkpoint_dir=Path("~/ckpt")),
+        lambda: stepset.explain("job.yaml"),
+    ]
+    for call in calls:
+        with pytest.raises(stepset.BadInputError) as caught:
+            call()
+        assert str(caught.value).removeprefix("job.yaml: ") == problem
+    assert not (tmp_path / "~").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -204,6 +222,8 @@ def test_a_relative_checkpoint_dir_is_an_argument_only(
         ({"job": "nope", "resume": True}, "nope: no such run, and no run of a job of that name"),
         ({"job": "nope", "resume": True, "fresh": True}, "fresh: resume continues from the checkpoint; leave one"),
         ({}, "job: missing; give a function"),
+        ({"job": "nope", "resume": "ckpt"}, "resume: 'ckpt' is not True or False; give a directory as checkpoint_dir$"),
+        ({"job": "nope", "fresh": 1}, "fresh: 1 is not True or False$"),
     ],
 )
 def test_what_cannot_be_continued_is_an_error(arguments: dict[str, Any], error: str, home: Path) -> None:

@@ -24,7 +24,7 @@ def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> Tr
         return parse_job(data, where)
     except BadInputError as error:
         given = data.get(_FIELD)
-        if not isinstance(given, str) or not given or os.path.isabs(given):  # noqa: PTH117  # no path of this machine
+        if not isinstance(given, str) or not given or given.startswith(("/", "~")):
             raise
         prefix, remedy = f"{_FIELD}: ", f", such as {absolute_in(base_dir, given)!r}{_RELATIVE}"
         problems = [problem + remedy if problem.startswith(prefix) else problem for problem in error.problems]
@@ -32,5 +32,11 @@ def parse_job_in(base_dir: Path, data: Mapping[str, Any], where: str = "") -> Tr
 
 
 def absolute_in(base_dir: Path, path: str | os.PathLike[str]) -> str:
-    """Returns the absolute form of a path that is relative to `base_dir`. Does not resolve symbolic links."""
-    return os.path.abspath(base_dir / path)  # noqa: PTH100  # must not follow links
+    """Returns the absolute form of a path that is relative to `base_dir`. Does not resolve symbolic links.
+
+    Returns a path with a leading `~` unchanged. TrainingJob rejects the path, because pods do not have the home
+    directory of this machine.
+    """
+    if (text := os.fspath(path)).startswith("~"):
+        return text
+    return os.path.abspath(base_dir / text)  # noqa: PTH100  # must not follow links

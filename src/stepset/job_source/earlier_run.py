@@ -5,6 +5,7 @@ With `resume`, a run continues an earlier run. With `fresh`, a run ignores exist
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,14 @@ def fresh_job(job: TrainingJob, now: int) -> TrainingJob:
     """
     data = job.to_dict()
     return parse_job({**data, "env": {**data.get("env", {}), FRESH: str(now)}})
+
+
+def check_switches(resume: object, fresh: object) -> None:
+    """Raises BadInputError if one of the arguments is not a bool, such as the path of a checkpoint."""
+    for name, value in (("resume", resume), ("fresh", fresh)):
+        if not isinstance(value, bool):
+            remedy = "; give a directory as checkpoint_dir" if isinstance(value, (str, os.PathLike)) else ""
+            raise BadInputError(f"{name}: {value!r} is not True or False{remedy}")
 
 
 def check_exclusive(resume: bool, fresh: bool, prefix: str = "") -> None:

@@ -21,6 +21,7 @@ from stepset.functions.source import function_file
 from stepset.job_source.checkpoint_dir import absolute_in, parse_job_in
 from stepset.job_source.earlier_run import (
     check_exclusive,
+    check_switches,
     continuation_notes,
     earlier_run,
     fresh_job,
@@ -90,6 +91,7 @@ def run_request(given: RunArguments, *, shows_notes: bool = False) -> RunRequest
     For a run on a cluster, the notes of the request also list some environment variables. This process has these
     variables, but the pods do not get them.
     """
+    check_switches(given.resume, given.fresh)
     check_exclusive(given.resume, given.fresh)
     _check_names(given.job, given.fields, accepts_cluster=True)
     if given.resume:
