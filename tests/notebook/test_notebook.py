@@ -59,6 +59,17 @@ def client_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], No
     return lambda notebook: NotebookClient(notebook, timeout=int(LIMIT), kernel_name="python3")
 
 
+RESUMES = """\
+def train():
+    return 1
+
+import os
+import stepset
+os.chdir({directory!r})
+stepset.run(train, framework="plain", {fields})
+"""
+
+
 def _html(cell: Any) -> list[str]:
     return [output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})]
 
@@ -307,3 +318,27 @@ def _started() -> int:
         return sum(line.text == "started" for line in stepset.logs("interrupted"))
     except stepset.RunNotFoundError:
         return 0
+
+
+def test_resume_does_not_continue_the_run_of_another_directory_unless_its_name_is_given(
+    client_of: Callable[[Any], NotebookClient], tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    calls = [(one, ""), (one, "resume=True"), (two, "resume=True"), (two, "resume=True, name='train'")]
+    cells = [
+        nbformat.v4.new_code_cell(RESUMES.format(directory=str(directory), fields=fields))
+        for directory, fields in calls
+    ]
+    client = client_of(nbformat.v4.new_notebook(cells=cells))
+    client.allow_errors = True
+    client.execute()
+    third, second, first = (status.name for status in stepset.list_runs())
+    assert cells[2].outputs[-1].evalue == (
+        f"resume: the newest run of job train, {second}, was started in {one}, not {two}; to start a"
+        f" separate job, pass a different name; to continue run {second} from this directory, pass name='train'"
+    )
+    assert stepset.status(second).continues == first
+    note = f"run {second} was started in {one}, this run was started in {two}"
+    assert note in stepset.status(third).notes
