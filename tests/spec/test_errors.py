@@ -67,6 +67,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
         "framework: 'torch' is a kind; write its options beside it: framework: {kind: torch, ...}",
     ),
     ({"framework": "pytorch"}, "framework: unknown framework 'pytorch'; did you mean 'torch'?"),
+    ({"framework": "lightning"}, "framework: unknown framework 'lightning'; did you mean 'torch'?"),
+    ({"framework": "Hugging_Face"}, "framework: unknown framework 'Hugging_Face'; did you mean 'torch'?"),
     (
         {"framework": {"launcher": "none"}},
         f"framework.kind: is missing; it must be one of {', '.join(KINDS)}",

@@ -28,7 +28,6 @@ from stepset.spec.base import (
     JobModel,
     TextList,
     check_size,
-    nearest,
     problems_of_keys,
     validation_error,
     with_other_problems,
@@ -36,7 +35,7 @@ from stepset.spec.base import (
 from stepset.spec.environ import Env
 from stepset.spec.misplaced import hint_elsewhere, object_problem
 from stepset.spec.names import jobset_name_budget, name_in, program_name
-from stepset.spec.options import KINDS, Framework, Torch
+from stepset.spec.options import KINDS, Framework, Torch, framework_hint
 from stepset.spec.parts import (
     AgentChoice,
     Code,
@@ -60,10 +59,6 @@ _INTEGER = TypeAdapter(int)
 """Validates whole numbers as pydantic does in all other fields. For example, 2.0 is accepted."""
 
 
-def _framework_hint(kind: str) -> str:
-    return "did you mean 'torch'?" if kind == "torchrun" else nearest(kind, KINDS)
-
-
 def _framework_mapping(value: Any) -> Any:
     if not isinstance(value, (str, dict)):
         return value
@@ -73,7 +68,7 @@ def _framework_mapping(value: Any) -> Any:
         raise validation_error((("kind",), f"is missing; it must be one of {', '.join(KINDS)}"))
     kind = value if isinstance(value, str) else value["kind"]
     if kind not in KINDS:
-        raise ValueError(f"unknown framework {kind!r}; {_framework_hint(str(kind))}")
+        raise ValueError(f"unknown framework {kind!r}; {framework_hint(str(kind))}")
     return {"kind": value} if isinstance(value, str) else value
 
 

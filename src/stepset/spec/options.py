@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from stepset.spec.base import AbsolutePath, JobModel, Switch, Whole
+from stepset.spec.base import AbsolutePath, JobModel, Switch, Whole, did_you_mean, nearest
 from stepset.spec.resources import Resources
 from stepset.spec.scalars import as_text
 
@@ -238,3 +238,19 @@ MODELS: Mapping[str, type[FrameworkOptions]] = {
 }
 """A mapping from the values of `framework.kind` to the models, in the order of `Framework`."""
 KINDS = tuple(MODELS)
+_RUN_BY_TORCH = frozenset(
+    {
+        "accelerate", "ddp", "fsdp", "hf", "hugging-face", "huggingface", "lightning", "pytorch", "pytorch-lightning",
+        "torchrun", "transformers", "trl",
+    }
+)  # fmt: skip
+"""Names of libraries and launchers whose training code runs with the framework `torch`."""
+
+
+def framework_hint(kind: str) -> str:
+    """Returns a hint for an unknown value of `framework.kind`.
+
+    >>> framework_hint("Lightning"), framework_hint("jaxx")
+    ("did you mean 'torch'?", "did you mean 'jax'?")
+    """
+    return did_you_mean("torch") if kind.lower().replace("_", "-") in _RUN_BY_TORCH else nearest(kind, KINDS)
