@@ -83,6 +83,8 @@ def test_runs_are_shown_as_a_table(run: stepset.Run) -> None:
     header, row = text.splitlines()
     assert header.split()[:2] == ["NAME", "PHASE"]
     assert row.split()[:2] == [run.name, "Succeeded"]
+    assert str(stepset.list_runs()[:1]).splitlines() == str(stepset.list_runs()).splitlines()
+    assert stepset.list_runs()[0] == stepset.status(run.name)
     assert text == repr(runs) == str(runs)
     assert '<td class="good">Succeeded</td>' in html
     assert f"<td>{run.name}</td>" in html

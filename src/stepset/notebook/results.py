@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import UserList, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,8 +23,10 @@ SHOWN_LINES = 1000
 _GAP = "  "
 
 
-class RunList(list[RunStatus]):
-    """A list of runs that is shown as a table."""
+class RunList(UserList[RunStatus]):
+    """A list of runs that is shown as a table. A slice of the list is shown as a table, too."""
+
+    # The class inherits `__getitem__`. If the class defined the method, IPython would not complete `runs[0].`.
 
     def __repr__(self) -> str:
         """Returns a table of the runs, with the last metrics of each run."""
