@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from stepset.backends import backend_of
-from stepset.backends.base import ClusterOptions, LogSelection, RunListener, RunRequest, check_listener
+from stepset.backends.base import ClusterOptions, LogSelection, RunListener, RunRequest
 from stepset.backends.local import LocalBackend
+from stepset.backends.user_listener import user_listener
 from stepset.errors import StepsetError, explain_interrupt
 from stepset.html.calls import continues_sentence, may_run_sentence
 from stepset.job_source.request import JobSource, RunArguments, run_request
@@ -76,7 +77,7 @@ async def run(
     """
     if isinstance(job, (Run, RunStatus)):
         job, backend, cluster = resumed(job, backend, cluster, resume)
-    check_listener(listener)
+    listener = user_listener(listener)
     given = RunArguments(job, backend, run_name, base_dir, cluster, resume, fresh, fields)
     request = await asyncio.to_thread(run_request, given)
     if backend == "kubernetes":

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from stepset.backends import backend_of
-from stepset.backends.base import ClusterOptions, RunListener, check_listener
+from stepset.backends.base import ClusterOptions, RunListener
 from stepset.backends.prune import PruneRule
 from stepset.backends.unattended import check_submitted
+from stepset.backends.user_listener import user_listener
 from stepset.defaults import TARGET
 from stepset.errors import explain_interrupt
 from stepset.frameworks import make_plan
@@ -93,7 +94,7 @@ def run(
     if isinstance(job, (Run, RunStatus)):
         job, backend, cluster = resumed(job, backend, cluster, resume)
     opened = backend_of(backend, cluster)
-    check_listener(listener)
+    listener = user_listener(listener)
     display = display_of_kernel() if listener is None else None
     given = RunArguments(job, backend, run_name, base_dir, cluster, resume, fresh, fields)
     request = run_request(given, shows_notes=display is not None)

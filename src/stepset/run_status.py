@@ -344,10 +344,7 @@ class RunStatus:
         printer.text(str(self))
 
     def with_ttl(self, ttl: float | None) -> RunStatus:
-        """Returns the status with `expires` set to `ttl` seconds after the run finished.
-
-        `expires` is None if `ttl` is None or if the run has not finished.
-        """
+        """Returns the status that expires `ttl` seconds after its end. Without a ttl or an end, `expires` is None."""
         over = self.phase.final and self.finished is not None and ttl is not None
         return replace(self, expires=self.finished + ttl if over else None)  # type: ignore[operator]  # checked above
 
@@ -357,10 +354,7 @@ class RunStatus:
 
     @property
     def duration(self) -> float | None:
-        """The number of seconds from the creation of the run until the run finished.
-
-        None if the run has not finished, or if the time of its creation is unknown.
-        """
+        """The number of seconds from the creation of the run to its end, or None if one of the times is unknown."""
         return None if self.finished is None or not self.created else self.finished - self.created
 
     @property
@@ -385,6 +379,12 @@ class LogLine(NamedTuple):
     source: str
     text: str
     aftermath: bool = False
+
+    @property
+    def rank(self) -> int | None:
+        """The number of the rank that printed the line, or None for other processes, such as a launcher."""
+        kind, _, number = self.source.partition(" ")
+        return int(number) if kind == "rank" else None
 
     def __str__(self) -> str:
         """Returns the line as `stepset logs` prints it.

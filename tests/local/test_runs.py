@@ -376,7 +376,9 @@ def test_an_exception_of_the_listener_stops_the_run_and_is_raised(local: Local) 
     handle = local.backend.start(local.request("import time; print('x', flush=True); time.sleep(600)"), Broken())
     with pytest.raises(BrokenPipeError, match="no reader"):
         handle.wait()
-    assert local.backend.status(handle.name).phase is Phase.FAILED
+    status = local.backend.status(handle.name)
+    assert status.phase is Phase.FAILED and status.failure is not None
+    assert "cancelled: its listener raised BrokenPipeError('no reader'); " in status.failure.message
 
 
 def test_the_python_interface_runs_a_mapping(local: Local, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -85,16 +85,23 @@ def test_when_the_job_is_refused(local: Local) -> None:
         stepset.run({"framework": "plain", "command": ["no-such-program"]}, base_dir=local.directory)
 
 
-def test_when_the_listener_fails(local: Local) -> None:
+def test_when_the_listener_fails(local: Local, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(RecordingListener):
         def on_line(self, line: LogLine) -> None:
-            raise BrokenPipeError("no reader")
+            super().on_line(line)
+            raise ValueError(line.text)
 
-    with pytest.raises(BrokenPipeError):
-        run(local, SLEEP, Broken())
-    failure = LocalBackend(local.home).status("job").failure
-    assert failure is not None
-    assert "cancelled: its listener raised BrokenPipeError('no reader'); " in failure.message
+        def on_status(self, status: stepset.RunStatus) -> None:
+            super().on_status(status)
+            raise ValueError(status.phase)
+
+    listener = Broken()
+    status = run(local, "print('one'); print('two')", listener)
+    assert [line.text for line in listener.lines if line.rank == 0 or line.source == "node 0"] == ["one", "two"]
+    assert listener.statuses[-1].phase is status.phase is Phase.SUCCEEDED
+    [warning] = [message for message in caplog.messages if "listener" in message]
+    assert warning.startswith("stepset: the run continues after an exception of its listener: ValueError(<Phase.")
+    assert warning.endswith(": raise ValueError(status.phase)")
 
 
 def test_when_the_listener_lacks_a_method(local: Local) -> None:

@@ -45,6 +45,10 @@ class TestLine:
             LogLine("prepare-0", "z"),
         ]
 
+    def test_has_the_number_of_its_rank(self) -> None:
+        lines = shown(b"[rank 13] hello\n[node 1] x\n[launcher] y\n[prepare-0] z\n")
+        assert [line.rank for line in lines] == [13, None, None, None]
+
     def test_may_be_empty(self) -> None:
         assert shown(b"[rank 0] \n[rank 0] x\n") == [LogLine("rank 0", ""), LogLine("rank 0", "x")]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from stepset.defaults import STARTUP_TIMEOUT
-from stepset.errors import BadInputError, RunNotFoundError
+from stepset.errors import RunNotFoundError
 from stepset.run_filter import RunFilter
 from stepset.run_status import LogLine, RunStatus
 
@@ -124,7 +124,11 @@ TimedRow = tuple[float, bytes]
 
 
 class RunListener(Protocol):
-    """Receives the lines and states of a run. The run's thread calls the methods, so they must not block for long."""
+    """Receives the lines and states of a run. The run's thread calls the methods, so they must not block for long.
+
+    If a method of the listener of `stepset.run` raises an exception, the run continues, and the first exception is
+    logged as a warning.
+    """
 
     def on_line(self, line: LogLine) -> None:
         """Receives a line that a rank printed. Lines that report progress are omitted."""
@@ -134,17 +138,6 @@ class RunListener(Protocol):
 
         A local run passes its status again if no other change follows within a second after new progress.
         """
-
-
-def check_listener(listener: object) -> None:
-    """Raises BadInputError if the `listener` of a call of the Python API lacks a method of RunListener."""
-    missing = [name for name in ("on_line", "on_status") if not callable(getattr(listener, name, None))]
-    if listener is not None and missing:
-        name = getattr(listener, "__name__", type(listener).__name__)
-        raise BadInputError(
-            f"listener: {name} has no method {' and no method '.join(missing)}; give an object with the methods"
-            " on_line(line) and on_status(status), as in stepset.RunListener"
-        )
 
 
 @runtime_checkable
