@@ -25,6 +25,7 @@ from stepset.backends.local import LocalBackend
 from stepset.backends.user_listener import user_listener
 from stepset.errors import StepsetError, explain_interrupt
 from stepset.html.calls import continues_sentence, may_run_sentence
+from stepset.job_source.call_signature import lists_job_fields
 from stepset.job_source.request import JobSource, RunArguments, run_request
 from stepset.log_sources import check_sources
 from stepset.run_status import LogLine, RunStatus
@@ -54,6 +55,7 @@ _expiring: set[asyncio.Task[None]] = set()
 its tasks."""
 
 
+@lists_job_fields
 async def run(
     job: JobSource | Run | RunStatus | None = None,
     backend: str = "local",

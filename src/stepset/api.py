@@ -15,6 +15,7 @@ from stepset.backends.user_listener import user_listener
 from stepset.defaults import TARGET
 from stepset.errors import explain_interrupt
 from stepset.frameworks import make_plan
+from stepset.job_source.call_signature import lists_job_fields
 from stepset.job_source.request import JobSource as JobSource
 from stepset.job_source.request import RunArguments, job_of, request_of, run_request
 from stepset.notebook.display import display_of_kernel
@@ -32,6 +33,7 @@ __tracebackhide__ = True
 """Makes pytest omit the frames of this module, so that a failed test shows the line of the test."""
 
 
+@lists_job_fields
 def run(
     job: JobSource | Run | RunStatus | None = None,
     backend: str = "local",
@@ -73,10 +75,10 @@ def run(
             because a cluster does not store jobs.
         fresh: whether to ignore the existing checkpoints. The existing checkpoints are not deleted. STEPSET_RESUME_FROM
             is set only after the run has written a checkpoint and is restarted.
-        fields: fields of a job file, such as `num_nodes=2` or `name="fit"`. These fields replace the fields of the job.
-            Entries of `env` and `labels` are added to the entries of the job, and the value None removes an entry. If
-            the job is a function, the field `args` is a list of positional arguments or a mapping of keyword arguments.
-            The arguments must be JSON data.
+        fields: fields of a job file (docs/job-file.md), such as `num_nodes=2` or `name="fit"`. These fields replace the
+            fields of the job. Entries of `env` and `labels` are added to the entries of the job, and the value None
+            removes an entry. If the job is a function, the field `args` is a list of positional arguments or a mapping
+            of keyword arguments. The arguments must be JSON data.
 
     Returns:
         The final status. `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, or None if rank 0
@@ -112,6 +114,7 @@ def run(
     return succeeded(status, shown=display is not None)
 
 
+@lists_job_fields
 def submit(
     job: JobSource | Run | RunStatus | None = None,
     backend: str = "local",

@@ -139,6 +139,9 @@ def test_a_handle_is_shown_as_the_status_of_its_run(run: stepset.Run) -> None:
         ("status.ra", {"ranks"}),
         ("runs[0].fai", {"failure"}),
         ("stepset.FailureKind.O", {"OUT_OF_MEMORY"}),
+        ("stepset.run(num_", {"num_nodes="}),
+        ("stepset.submit(train, check", {"checkpoint_dir="}),
+        ("await stepset.aio.run(proc", {"procs_per_node="}),
     ],
 )
 def test_names_are_completed(text: str, names: set[str], run: stepset.Run) -> None:
