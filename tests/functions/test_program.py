@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
+
+
+@dataclass
+class Settings:
+    rate: float
 
 
 def run(program: str, tmp_path: Path, **env: str) -> tuple[subprocess.CompletedProcess[str], Any]:
@@ -161,7 +167,9 @@ def test_text_with_python_syntax_is_passed_unchanged(tmp_path: Path) -> None:
     ("args", "kwargs", "problem"),
     [
         ([1, {"a": [object()]}], {}, r"args\[1\]\.a\[0\]: a value of type object is not JSON"),
-        ([], {"data": {1, 2}}, r"^argument data: a value of type set is not JSON"),
+        ([], {"data": {1, 2}}, r"^argument data: a value of type set is not JSON; give list\(\.\.\.\) of it$"),
+        ([Settings(1)], {}, r"^args\[0\]: .* Settings is not JSON; give dataclasses\.asdict\(\.\.\.\) of it$"),
+        ([run], {}, r"^args\[0\]: .* function is not JSON; import or define it inside the function$"),
         ([{1: "a"}], {}, r"args\[0\]: the key 1 is not text"),
         ([float("inf")], {}, r"args\[0\]: inf is not JSON"),
         ([10**5000], {}, r"args\[0\]: an integer of 16610 bits is too long"),

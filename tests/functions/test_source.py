@@ -17,6 +17,8 @@ from stepset.functions.source import checked_source as source_of
 
 RATE = 0.1
 NOTHING = None
+MODEL = object()
+BATCHES = [object()]
 
 
 def uses_a_global() -> float:
@@ -122,6 +124,26 @@ def test_the_message_of_a_decorator_contains_the_imports_that_the_function_needs
         " 'import tempfile', 'import xml.etree as tree' inside uses_imports;"
         " import or define NOTHING inside uses_imports, pass NOTHING in args, or import uses_imports from a module"
     )
+
+
+def uses_objects() -> object:
+    return [MODEL, BATCHES]
+
+
+def uses_a_helper_and_an_object() -> object:
+    return [load(), MODEL]
+
+
+def test_an_object_that_is_not_json_is_saved_to_a_file() -> None:
+    with pytest.raises(BadInputError) as caught:
+        checked_source(uses_objects)
+    assert str(caught.value).endswith(
+        "define them inside uses_objects, save BATCHES, MODEL to a file and pass their paths in args, or import"
+        " uses_objects from a module"
+    )
+    with pytest.raises(BadInputError) as caught:
+        checked_source(uses_a_helper_and_an_object)
+    assert "or save MODEL to a file and pass its path in args; for load, move load to helpers.py" in str(caught.value)
 
 
 def test_a_helper_belongs_in_a_file_of_its_own() -> None:

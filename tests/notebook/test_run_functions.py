@@ -115,6 +115,15 @@ def test_arguments_that_do_not_fit_are_an_error(total: Callable[[int], int]) -> 
         stepset.run(total, 0.2)  # type: ignore[arg-type]
 
 
+def test_arguments_that_are_too_large_are_an_error(total: Callable[[int], int]) -> None:
+    with pytest.raises(stepset.BadInputError) as caught:
+        stepset.run(total, args=["x" * 2_000_000])
+    assert str(caught.value) == (
+        "args: the arguments have 2000028 bytes; at most 1048576 can be shipped; write the data to a file and give its"
+        " path"
+    )
+
+
 def test_name_is_the_name_of_the_job_and_run_name_that_of_the_run(single: Callable[[], str]) -> None:
     status = stepset.run(single, framework="plain", name="mine")
     assert status.job == "mine"

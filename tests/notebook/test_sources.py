@@ -83,6 +83,8 @@ def test_entries_of_env_and_labels_are_added_to_those_of_the_job(script: Path) -
         variables = {row.variable: row.value for row in stepset.explain(source, **fields) if row.origin == "job"}
         assert variables == {"TAG": "file", "OTHER": "1"}
     assert stepset.run(file, **fields).labels == {"run": "a", "team": "b"}
+    numbers = stepset.run(file, labels={"lr": 0.1, "steps": 20, "amp": True, "run": None}).labels
+    assert numbers == {"lr": "0.1", "steps": "20", "amp": "true"}
     with pytest.raises(stepset.BadInputError, match=r"^env: "):
         stepset.explain({**job, "env": ["TAG"]}, env={"OTHER": "1"})
 

@@ -15,7 +15,8 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from types import FunctionType
 from typing import Any
 
 from stepset.errors import BadInputError
@@ -293,6 +294,12 @@ def _json(value: Any, place: str) -> Any:
     remedy = "give text, numbers, lists and mappings of them, or write it to a file and give the path"
     if isinstance(value, os.PathLike):
         remedy = "give str(path)"
+    elif is_dataclass(value) and not isinstance(value, type):
+        remedy = "give dataclasses.asdict(...) of it"
+    elif isinstance(value, (set, frozenset)):
+        remedy = "give list(...) of it"
+    elif isinstance(value, (FunctionType, type)):
+        remedy = "import or define it inside the function"
     elif getattr(value, "ndim", 0) and hasattr(value, "tolist"):
         remedy = "give its tolist(), or write it to a file and give the path"
     raise BadInputError(f"{place}: a value of type {type(value).__name__} is not JSON; {remedy}")

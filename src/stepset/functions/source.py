@@ -9,7 +9,8 @@ import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -169,11 +170,17 @@ def checked_source(function: Callable[..., Any]) -> str:
 
 
 def _alternatives(function: Callable[..., Any], captured: Sequence[str]) -> str:
-    """Returns the remedies for captured names. Functions and classes of the caller cannot be passed in args."""
+    """Returns the remedies for captured names.
+
+    Functions and classes of the caller, and objects that are not JSON data, cannot be passed in args.
+    """
     name, known = function.__name__, getattr(function, "__globals__", {})
     helpers = [each for each in captured if _is_helper(known.get(each), function.__module__)]
+    objects = [each for each in captured if each in known and each not in helpers and not _is_data(known[each])]
+    plural = "their paths" if len(objects) > 1 else "its path"
+    passed = f"save {', '.join(objects)} to a file and pass {plural} in args" if objects else "pass {them} in args"
     if not helpers:
-        return f"pass {{them}} in args, or import {name} from a module"
+        return f"{passed}, or import {name} from a module"
     names = ", ".join(helpers)
     move = (
         f"move {names} to helpers.py"
@@ -181,7 +188,18 @@ def _alternatives(function: Callable[..., Any], captured: Sequence[str]) -> str:
         else f"start the cell of {names} with '%%writefile helpers.py'"
     )
     use = f"{move} and add 'from helpers import {names}' inside {name}"
-    return f"or {use}" if len(helpers) == len(captured) else f"or pass {{them}} in args; for {names}, {use}"
+    return f"or {use}" if len(helpers) == len(captured) else f"or {passed}; for {names}, {use}"
+
+
+def _is_data(value: object) -> bool:
+    """Returns whether a value can be an argument, possibly as text, a list or a mapping of the same data."""
+    if value is None or isinstance(value, (str, bool, int, float, Path)) or is_dataclass(value):
+        return True
+    if getattr(value, "ndim", None) == 0:  # a scalar of numpy or torch
+        return True
+    if isinstance(value, Mapping):
+        return all(map(_is_data, value.values()))
+    return isinstance(value, (list, tuple, set, frozenset)) and all(map(_is_data, value))
 
 
 def _is_helper(value: object, module: str) -> bool:

@@ -6,6 +6,7 @@ The job ships either the module that contains the function, or only the source o
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,10 +17,11 @@ from typing import Any
 from stepset.defaults import ENTRIES
 from stepset.errors import BadInputError
 from stepset.functions.module import module_program, source_with_modules
-from stepset.functions.program import program_text
+from stepset.functions.program import json_arguments, program_text
 from stepset.functions.source import check_kind, checked_source, place_of
 from stepset.job_source.module_files import packed_code, packed_directory, packed_imports, packed_module
 from stepset.safe_names import slug
+from stepset.sources import CODE_LIMIT
 from stepset.spec.base import nearest
 
 
@@ -56,6 +58,11 @@ def function_fields(
     check_kind(function)
     rest = {name: value for name, value in fields.items() if name not in ("args", "code")}
     args, kwargs = arguments_of(function, fields.get("args", ()))
+    if (size := len(json.dumps(json_arguments(args, kwargs)))) > CODE_LIMIT:
+        raise BadInputError(
+            f"args: the arguments have {size} bytes; at most {CODE_LIMIT} can be shipped; write the data to a file and"
+            " give its path"
+        )
     program = _program(function, fields.get("code"), base_dir or Path(), args, kwargs)
     return {"name": slug(function.__name__), **rest, "function": program}
 

@@ -41,6 +41,7 @@ from stepset.spec.base import nearest
 from stepset.spec.job import PARTS
 from stepset.spec.load import read_job_file
 from stepset.spec.misplaced import hint_elsewhere
+from stepset.spec.scalars import as_text
 
 JobSource = TrainingJob | Mapping[str, Any] | str | Path | Callable[..., Any]
 
@@ -170,6 +171,8 @@ def job_of(job: JobSource, fields: Mapping[str, Any], base_dir: Path | None = No
     checkpoints = fields.get("checkpoint_dir")
     if isinstance(checkpoints, (str, os.PathLike)) and checkpoints != "":  # TrainingJob rejects an empty string
         fields = {**fields, "checkpoint_dir": absolute_in(base, checkpoints)}
+    if isinstance(labels := fields.get("labels"), Mapping):
+        fields = {**fields, "labels": {key: as_text(value) for key, value in labels.items()}}
     if callable(job):
         return parse_job(function_fields(job, merged({}, fields), base_dir))
     if is_script(job):
