@@ -28,8 +28,9 @@ from stepset.html.calls import continues_sentence, may_run_sentence
 from stepset.job_source.call_signature import lists_job_fields
 from stepset.job_source.request import JobSource, RunArguments, run_request
 from stepset.log_sources import check_sources
+from stepset.notebook.outcome import succeeded
 from stepset.run_status import LogLine, RunStatus
-from stepset.runs import Ranks, Run, located, log_selection, resumed, succeeded
+from stepset.runs import Ranks, Run, located, log_selection, resumed
 from stepset.watch.lines import line_of
 from stepset.watch.present.sentences import end_sentence
 

@@ -19,10 +19,11 @@ from stepset.job_source.call_signature import lists_job_fields
 from stepset.job_source.request import JobSource as JobSource
 from stepset.job_source.request import RunArguments, job_of, request_of, run_request
 from stepset.notebook.display import display_of_kernel
+from stepset.notebook.outcome import succeeded
 from stepset.notebook.results import ExplainRows, RunList
 from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.run_status import RunStatus
-from stepset.runs import Run, resumed, succeeded
+from stepset.runs import Run, resumed
 from stepset.signals import interrupts_deferred
 from stepset.targets.explained_groups import explained_plan
 from stepset.targets.names import PodNames

@@ -100,6 +100,11 @@ def reasons_of(words: Sequence[str], place: str = "reason") -> frozenset[str]:
     return frozenset(known[word.lower()] for word in _words(words))
 
 
+def several(given: str | Sequence[str]) -> list[str]:
+    """Returns a list for an argument that is one text or several texts."""
+    return [given] if isinstance(given, str) else list(given)
+
+
 def _words(texts: Sequence[str]) -> list[str]:
     """Returns the words of all texts. Commas separate the words of a text."""
     return [word.strip() for text in texts for word in text.split(",")]

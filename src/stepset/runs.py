@@ -6,25 +6,25 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions, LogSelection, request_stop, runs_of_job
-from stepset.errors import BadInputError, StepsetError, TrainingFailedError, explain_interrupt
-from stepset.html.calls import continues_sentence, diagnose_call
+from stepset.errors import BadInputError, StepsetError, explain_interrupt
+from stepset.html.calls import continues_sentence
 from stepset.html.card import card, cell
 from stepset.html.escaped import escaped
 from stepset.log_sources import check_sources, sources_of
 from stepset.notebook.display import NotebookDisplay, display_of_kernel
+from stepset.notebook.outcome import succeeded
 from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
-from stepset.run_filter import RunFilter, phases_of, reasons_of
-from stepset.run_status import LogLine, Phase, RunStatus
+from stepset.run_filter import RunFilter, phases_of, reasons_of, several
+from stepset.run_status import LogLine, RunStatus
 from stepset.watch.lines import line_of
-from stepset.watch.present.failure_report import failure_rows, row_lines
-from stepset.watch.present.sentences import end_sentence, with_advice
 
 Ranks = int | str | Iterable[int | str]
+SeveralRuns = list[Any] | tuple[Any, ...] | RunList
 __tracebackhide__ = True
 """Makes pytest omit the frames of this module, so that a failed test shows the line of the test."""
 
@@ -125,30 +125,51 @@ def list_runs(
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
     after = None if since is None else time.time() - since
-    phases, reasons = phases_of(_several(phase), "phase"), reasons_of(_several(reason), "reason")
-    wanted = RunFilter(phases, selector, after, frozenset(_several(job)), reasons)
+    phases, reasons = phases_of(several(phase), "phase"), reasons_of(several(reason), "reason")
+    wanted = RunFilter(phases, selector, after, frozenset(several(job)), reasons)
     return RunList(wanted.select(backend_of(backend, cluster).list(all_namespaces=all_namespaces), "selector"))
 
 
+@overload
 def cancel(
     name: str | Run | RunStatus, backend: str = "local", *, kill: bool = False, cluster: ClusterOptions | None = None
-) -> RunStatus:
-    """Stops a run, and waits until the run has finished.
+) -> RunStatus: ...
+
+
+@overload
+def cancel(
+    name: SeveralRuns, backend: str = "local", *, kill: bool = False, cluster: ClusterOptions | None = None
+) -> RunList: ...
+
+
+def cancel(
+    name: str | Run | RunStatus | SeveralRuns,
+    backend: str = "local",
+    *,
+    kill: bool = False,
+    cluster: ClusterOptions | None = None,
+) -> RunStatus | RunList:
+    """Stops a run, or each run of a list, and waits until the runs have finished.
 
     Args:
-        name, backend, cluster: the same arguments as those of `status`.
+        name, backend, cluster: the same arguments as those of `status`. `name` can also be a list.
         kill: whether to kill the ranks at once. Default: False, which gives the ranks time to exit.
 
     Returns:
-        The final status. If the run had already finished, its status is unchanged.
+        The final status, or a list of these. The status of a run that had already finished is unchanged.
 
     Raises:
         RunNotFoundError: no run has this name.
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
-    name, backend, cluster = located(name, backend, cluster)
-    before = request_stop(opened := backend_of(backend, cluster), name, kill=kill)
-    return before if before.phase.final else opened.wait(before.name)
+    runs: Sequence[Any] = name if isinstance(name, (list, tuple, RunList)) else [name]
+    stopping: list[tuple[Backend, RunStatus]] = []
+    for run in runs:
+        given, place, options = located(run, backend, cluster)
+        opened = backend_of(place, options)
+        stopping.append((opened, request_stop(opened, given, kill=kill)))
+    over = RunList(before if before.phase.final else opened.wait(before.name) for opened, before in stopping)
+    return over if runs is name else over[0]
 
 
 def delete(
@@ -352,23 +373,6 @@ def resumed(
     return located(job, backend, cluster, "job")
 
 
-def succeeded(found: RunStatus, *, shown: bool = False) -> RunStatus:
-    """Returns the status of a run that succeeded. Raises TrainingFailedError if the run did not succeed.
-
-    The error contains advice and has notes about the failure, unless `shown` states that a cell has shown the status.
-    """
-    if found.phase is Phase.SUCCEEDED:
-        return found
-    failure = found.failure
-    advice = "" if failure is None or shown else failure.advice
-    error = TrainingFailedError(with_advice(end_sentence(found), advice), found)
-    if not shown:
-        rows = [] if failure is None else [row for row in failure_rows(failure) if row[0] in ("frame", "last lines")]
-        output = [line for title, values in rows for line in row_lines(title, values)]
-        error.add_note("\n".join([*output, *row_lines("diagnosis", [diagnose_call(found)])]))
-    raise error
-
-
 def log_selection(
     *, follow: bool, ranks: Ranks | None, tail: int | None, since: float | None, previous: bool
 ) -> LogSelection:
@@ -383,10 +387,6 @@ def log_selection(
 def selected_sources(ranks: Ranks | None) -> frozenset[str] | None:
     """Returns the sources of the given ranks, or None for all ranks. Raises BadInputError if `ranks` is not valid."""
     return None if ranks is None else sources_of(_words(ranks), "ranks")
-
-
-def _several(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
 
 
 def _words(ranks: Ranks) -> str:

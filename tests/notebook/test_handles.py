@@ -71,6 +71,15 @@ def test_a_handle_waits_for_a_limited_time_and_cancels(tmp_path: Path, home: Pat
     )
 
 
+def test_several_runs_are_cancelled_in_one_call(tmp_path: Path, home: Path) -> None:
+    runs = [stepset.submit(_sleeps(), framework="plain", args=[str(tmp_path / str(number))]) for number in range(2)]
+    ended = stepset.cancel([runs[0], runs[1].name])
+    assert [status.name for status in ended] == [run.name for run in runs]
+    assert {status.reason for status in ended} == {"Cancelled"}
+    assert stepset.cancel(stepset.list_runs()) == stepset.list_runs()
+    assert stepset.cancel([]) == []
+
+
 def test_an_unknown_name_that_is_similar_to_a_job_is_an_error_with_a_suggestion(home: Path) -> None:
     stepset.run({"command": ["true"], "framework": "plain", "name": "train"})
     with pytest.raises(stepset.RunNotFoundError, match=r"^trian: no such run, .*did you mean 'train'"):
