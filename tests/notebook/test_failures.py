@@ -99,6 +99,32 @@ def test_values_of_secrets_are_not_in_the_html_of_a_result(monkeypatch: pytest.M
     assert TOKEN not in shown
 
 
+def _returns() -> Callable[[str], object]:
+    def give(what: str) -> object:
+        import threading
+
+        return threading.Lock() if what == "object" else "x" * 5000
+
+    return give
+
+
+def test_a_result_that_is_too_large_names_the_remedy_and_whose_exit_code_is_shown() -> None:
+    with pytest.raises(stepset.TrainingFailedError) as caught:
+        stepset.run(_returns(), framework="plain", args=["text"])
+    shown = str(caught.value.status)
+    assert "save it to storage, and use its path or URI as the result\n" in shown
+    assert "first failure rank 0, pod node-0, on node 0, exit code 72 of stepset's agent\n" in shown
+    [rank] = caught.value.status.ranks
+    assert (rank.state, rank.exit_code) == ("Succeeded", 0)
+
+
+def test_an_object_in_the_result_is_named_by_a_line_of_rank_0() -> None:
+    status = stepset.run(_returns(), framework="plain", args=["object"])
+    assert status.result is None
+    assert any(note.endswith("or an object; a line of rank 0 names the type of the object") for note in status.notes)
+    assert any("give() is of type lock, which JSON cannot express" in line.text for line in stepset.logs(status.name))
+
+
 def _fails_in_a_library() -> Callable[[], None]:
     def train_bug() -> None:
         import copy

@@ -225,7 +225,8 @@ def read_result(config: Config, env: Mapping[str, str], ranks: RankEvents, redac
         return None
     if size > limit:
         raise _rejected(
-            f"the result is {size} bytes, the limit is {limit}; save it to storage, and use its URI as the result"
+            f"the result is {size} bytes, the limit is {limit}; save it to storage, and use its path or URI as the"
+            " result"
         )
     try:
         parse_json(data)

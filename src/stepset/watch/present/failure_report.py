@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from stepset.agent.errors import OWN_CODES
 from stepset.printable import printable
-from stepset.run_status import Failure, RunStatus
+from stepset.run_status import Failure, FailureKind, RunStatus
 from stepset.watch.present.sentences import Style, counted, end_sentence
 
 _WIDTH = 14
@@ -78,12 +79,16 @@ def _joined(sources: Sequence[str], what: str) -> str:
 
 
 def first_failure(failure: Failure) -> str:
-    """Returns what failed first and how, such as `rank 3, pod node-1, exit code 1`. Returns "" if this is unknown."""
+    """Returns what failed first and how, such as `rank 3, pod node-1, exit code 1`. Returns "" if this is unknown.
+
+    If the agent rejected the result of a rank that succeeded, the exit code is that of the agent.
+    """
+    own = failure.kind is FailureKind.REJECTED and failure.exit_code in OWN_CODES
     parts = (
         "" if failure.rank is None else f"rank {failure.rank}",
         f"pod {failure.pod}" if failure.pod else "",
         f"on {failure.node}" if failure.node else "",
-        ended(failure.exit_code, failure.signal),
+        ended(failure.exit_code, failure.signal) + (" of stepset's agent" if own else ""),
     )
     return ", ".join(part for part in parts if part)
 

@@ -349,7 +349,10 @@ def alone_sentence(ranks: int) -> str:
     )
 
 
-NOT_FINITE = "the result contains null instead of values that JSON cannot express, such as NaN or infinity"
+NOT_FINITE = (
+    "the result contains null instead of values that JSON cannot express, such as NaN, infinity or an object; a line of"
+    " rank 0 names the type of the object"
+)
 """The note about a run whose rank 0 reported such a value."""
 
 
