@@ -78,7 +78,7 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
         if reply.accepted and is_run(reply.body):
             return _with_kind(reply.body, kind)
     for selector in (f"{JOB}={name}", *task_selectors(name)):
-        if found := _runs_in(kinds, await _lists(namespaced, kinds, selector)):
+        if found := runs_in(kinds, await _lists(namespaced, kinds, selector)):
             return newest(found)
     await _check_access(namespaced, kinds, answers)
     hidden = await _hidden_targets(namespaced, kinds, answers)
@@ -107,7 +107,7 @@ async def check_free(namespaced: NamespacedClient, name: str) -> None:
 
 async def _some_names(namespaced: NamespacedClient, kinds: Sequence[Resource]) -> list[str]:
     """Returns the names of at most `_NAMED` runs of each kind, and of their jobs."""
-    found = _runs_in(kinds, await _lists(namespaced, kinds, RUN, _NAMED))
+    found = runs_in(kinds, await _lists(namespaced, kinds, RUN, _NAMED))
     metadata = [part(each, "metadata") for each in found]
     return [name for each in metadata for name in (text(each, "name"), text(part(each, "labels"), JOB)) if name]
 
@@ -120,7 +120,7 @@ async def _lists(
     return await gather(*(namespaced.client.get(namespaced.all(kind), query) for kind in kinds))
 
 
-def _runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifest]:
+def runs_in(kinds: Sequence[Resource], replies: Sequence[Reply]) -> list[Manifest]:
     """Returns the workloads of runs in the lists of several kinds. Omits the lists that the server refused."""
     return [
         _with_kind(each, kind)
@@ -151,7 +151,7 @@ async def find_owned(
     kinds = [WORKLOADS[target] for target in targets]
     replies = await _lists(namespaced, kinds, f"{OWNER_HASH}={owner}")
     await _check_access(namespaced, kinds, replies)
-    return _runs_in(kinds, replies)
+    return runs_in(kinds, replies)
 
 
 async def read_run(
