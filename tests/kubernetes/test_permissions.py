@@ -68,3 +68,10 @@ def test_it_states_that_the_namespace_may_not_exist_if_no_permission_of_the_name
     create = "which might not exist (stepset rbac --create-namespace also creates it)"
     words = f'namespace "nope", {create}; have an administrator run: '
     assert (words in error) is unknown
+
+
+@pytest.mark.parametrize(("verb", "exists"), [("delete", False), ("patch", False), ("list", True)])
+def test_it_does_not_state_that_a_namespace_may_not_exist_whose_objects_are_known(verb: str, exists: bool) -> None:
+    text = f'User "x" cannot {verb} resource "jobsets" in API group "jobset.x-k8s.io" in the namespace "ml"'
+    error = str(missing_permission(Reply(403, {"message": text}), "ml", Grant(), in_namespace=exists))
+    assert 'in the namespace "ml"; have an administrator run: ' in error

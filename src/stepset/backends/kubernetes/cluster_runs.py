@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -48,6 +49,8 @@ from stepset.watch.cluster.workload import read_workload, stored_fields, verdict
 from stepset.watch.lines import line_of, log_lines
 from stepset.watch.live_lines import LiveLine, live_block, open_states
 from stepset.watch.present.sentences import end_sentence
+
+_log = logging.getLogger(__name__)
 
 Rows = list[bytes]
 
@@ -95,6 +98,7 @@ class ClusterRuns:
         self._sources, self._timeouts = sources, timeouts or Timeouts()
         self._change_pod = change_pod
         self._cancelled: dict[str, _Cancelled] = {}
+        self._warnings = set[str]()  # the warnings that were written to the log
 
     async def make(self, request: RunRequest) -> tuple[Submitted, tuple[str, ...]]:
         """Creates a run, or finds the run that the same owner has already created. Returns the run and its notes.
@@ -192,13 +196,18 @@ class ClusterRuns:
     async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
         """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first."""
         namespaced = replace(self.namespaced, namespace="") if all_namespaces else self.namespaced
-        found = [status for _, status in await read_all(namespaced, time.time(), self._targets)]
+        found = [status for _, status in await read_all(namespaced, time.time(), self._targets, self._warn_once)]
         return sorted(found, key=lambda run: run.created, reverse=True)
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warnings:
+            self._warnings.add(text)
+            _log.warning(text)
 
     async def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Sequence[RunStatus]:
         """Deletes the finished runs that a rule selects, and returns them. If `dry_run` is true, deletes no run."""
         now = time.time()
-        found = await read_all(self.namespaced, now, self._targets)
+        found = await read_all(self.namespaced, now, self._targets, self._warn_once)
         selected = [(workload, status) for workload, status in found if rule.selects(status, now)]
         for workload, _ in () if dry_run else selected:
             await delete_ended(self.namespaced.of_kind(resource_of(workload)), workload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stepset.backends.airflow_tasks import task_selectors
 from stepset.backends.kubernetes.api.client import gather
@@ -19,8 +19,8 @@ from stepset.backends.kubernetes.api.resources import (
     Resource,
     resource_for,
     resource_of,
-    target_of,
 )
+from stepset.backends.kubernetes.hidden_runs import check_access, hidden_targets, unlisted_default_target
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.progress import read_progress
 from stepset.backends.kubernetes.missing_pods import events_of_missing_pods
@@ -80,8 +80,8 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
     for selector in (f"{JOB}={name}", *task_selectors(name)):
         if found := runs_in(kinds, await _lists(namespaced, kinds, selector)):
             return newest(found)
-    await _check_access(namespaced, kinds, answers)
-    hidden = await _hidden_targets(namespaced, kinds, answers)
+    await check_access(namespaced, kinds, answers)
+    hidden = await hidden_targets(namespaced, kinds, answers)
     unread = f", or has a target whose runs this account may not read ({', '.join(hidden)})" if hidden else ""
     hint = similar(name, await _some_names(namespaced, kinds))
     raise RunNotFoundError(
@@ -150,7 +150,7 @@ async def find_owned(
     """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await _lists(namespaced, kinds, f"{OWNER_HASH}={owner}")
-    await _check_access(namespaced, kinds, replies)
+    await check_access(namespaced, kinds, replies)
     return runs_in(kinds, replies)
 
 
@@ -232,12 +232,18 @@ async def pods_with_logs(
 
 
 async def read_all(
-    namespaced: NamespacedClient, now: float, targets: Sequence[str] = tuple(WORKLOADS)
+    namespaced: NamespacedClient,
+    now: float,
+    targets: Sequence[str] = tuple(WORKLOADS),
+    warn: Callable[[str], None] = _log.warning,
 ) -> list[tuple[Manifest, RunStatus]]:
     """Returns the workload and the state of every run in the client's namespace.
 
     If the client's namespace is empty, this function reads the runs in all namespaces. The number of requests does not
-    depend on the number of runs. `targets` are the kinds of workload to look up. Raises the errors of `find`.
+    depend on the number of runs. `targets` are the kinds of workload to look up.
+
+    If the account cannot list the runs of the default target, this function calls `warn` with a message. If no other
+    run was found either, this function raises InfrastructureError. Raises the errors of `find`, too.
     """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await _lists(namespaced, kinds, RUN, "1")
@@ -245,7 +251,12 @@ async def read_all(
     for kind, reply in zip(kinds, replies, strict=True):
         if any(map(is_run, _items(reply))):
             found = {**await _runs_of_kind(namespaced, kind), **found}
-    await _check_access(namespaced, kinds, replies)
+    await check_access(namespaced, kinds, replies)
+    warning = await unlisted_default_target(namespaced, kinds, replies, found=bool(found))
+    if warning is not None and not found:
+        raise warning
+    if warning is not None:
+        warn(f"runs with the target {TARGET} are not listed: {warning}")
     verdicts = {key: verdict_of(workload) for key, (workload, _) in found.items()}
     active = [objects for key, (_, objects) in found.items() if verdicts[key] is None]
     for objects, event in await events_of_missing_pods(namespaced, active):
@@ -348,34 +359,3 @@ def _with_kind(workload: Manifest, kind: Resource) -> Manifest:
 
 def _items(reply: Reply) -> Sequence[Manifest]:
     return rows(reply.body, "items") if reply.accepted else ()
-
-
-async def _check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]) -> None:
-    """Raises InfrastructureError if the account can read none of the kinds.
-
-    The error contains the command that grants access to the runs of one target. If the server serves the default
-    target, the command is for the default target.
-    """
-    if any(reply.accepted or reply.lacks_object for reply in replies):
-        return
-    if not (targets := await _hidden_targets(namespaced, kinds, replies)):
-        return
-    wanted = TARGET if TARGET in targets else targets[0]
-    refused = next(reply for kind, reply in zip(kinds, replies, strict=True) if kind == WORKLOADS[wanted])
-    others = [each for each in targets if each != wanted]
-    raise namespaced.granting(wanted).missing_permission(refused, others)
-
-
-async def _hidden_targets(
-    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]
-) -> Sequence[str]:
-    """Returns the targets whose runs the account cannot read.
-
-    A server may deny access to a kind that the server does not serve. Therefore this function asks the server which of
-    the denied kinds it serves. The function returns only the targets of the served kinds. If the server serves none of
-    the denied kinds, the function returns the targets of all denied kinds.
-    """
-    hidden = [kind for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)]
-    known = await gather(*(namespaced.client.get(kind.discovery) for kind in hidden))
-    served = [kind for kind, reply in zip(hidden, known, strict=True) if reply.status != NOT_FOUND] or hidden
-    return [target for target in map(target_of, served) if target is not None]

@@ -103,15 +103,16 @@ def list_(
         given += [f"an age below {since}"] if since is not None else []
         place = "any namespace" if all_namespaces else backend.place
         where = f"{place} with {', '.join(given)}" if given else place
-        print_line(f"no runs found in {where}; {_elsewhere(backend_args)}")
+        print_line(f"no runs found in {where}; {_elsewhere(backend_args, all_namespaces)}")
     return 0
 
 
-def _elsewhere(backend_args: BackendArgs) -> str:
+def _elsewhere(backend_args: BackendArgs, all_namespaces: bool) -> str:
     """Returns advice on other backends or namespaces that may contain runs."""
     if backend_args.backend == "local":
         return "for the runs on a cluster use --backend kubernetes"
-    return "for other namespaces use --all-namespaces, for the runs on this machine --backend local"
+    namespaces = "" if all_namespaces else "for other namespaces use --all-namespaces, "
+    return f"{namespaces}for the runs on this machine use --backend local"
 
 
 def _sizes(backend: Backend, runs: list[RunStatus]) -> dict[str, int]:

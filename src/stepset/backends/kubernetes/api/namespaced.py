@@ -45,12 +45,14 @@ class NamespacedClient:
         """Returns a client whose errors state the permissions for these targets."""
         return replace(self, grant=replace(self.grant, targets=targets))
 
-    def missing_permission(self, reply: Reply, others: Sequence[str] = ()) -> InfrastructureError:
+    def missing_permission(
+        self, reply: Reply, others: Sequence[str] = (), *, in_namespace: bool = False
+    ) -> InfrastructureError:
         """Returns the error for a missing permission. The error contains the command that grants the permission.
 
-        `others` are further targets whose runs the account cannot read.
+        The function `missing_permission` describes the arguments.
         """
-        return missing_permission(reply, self.namespace, self.grant, others)
+        return missing_permission(reply, self.namespace, self.grant, others, in_namespace=in_namespace)
 
     def with_remedy(self, error: StepsetError) -> StepsetError:
         """Converts an error of a request to an error for the user.

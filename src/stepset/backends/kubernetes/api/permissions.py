@@ -25,6 +25,8 @@ _GANGS = {"scheduling.x-k8s.io": "coscheduling", "scheduling.volcano.sh": "volca
 MAY_NOT_EXIST = ", which might not exist (stepset rbac --create-namespace also creates it)"
 """The text after the name of a namespace in an error, if the account may have no permission in the namespace. The
 server replies in the same way if the namespace does not exist."""
+_OF_EXISTING = ("delete", "patch", "update")
+"""The verbs of requests for an object that stepset has read before, so the namespace of the object exists."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +86,26 @@ class Grant:
         return replace(self, gang=gang, mpi=mpi, lost_node=lost_node, network_policy=policy)
 
 
-def missing_permission(reply: Reply, namespace: str, grant: Grant, others: Sequence[str] = ()) -> InfrastructureError:
+def missing_permission(
+    reply: Reply, namespace: str, grant: Grant, others: Sequence[str] = (), *, in_namespace: bool = False
+) -> InfrastructureError:
     """Returns the error for a reply that denies a permission. The error contains the command to grant the permission.
 
-    An empty `namespace` means that the request was for all namespaces. `others` are further targets whose runs the
-    account cannot read. The command does not contain these targets.
+    Args:
+        namespace: the namespace of the request. If empty, the request was for all namespaces.
+        grant: the permissions that the account needs.
+        others: further targets whose runs the account cannot read. The command does not contain these targets.
+        in_namespace: whether the namespace exists. False means that this is unknown.
     """
     message = str(reply.body.get("message", ""))
-    account, _, resource, group = found.groups() if (found := _USER.search(message)) else ("", "", "", "")
+    account, verb, resource, group = found.groups() if (found := _USER.search(message)) else ("", "", "", "")
     reason = " ".join(message.split()).rstrip(".")
     if not namespace:  # a Role grants access to one namespace
         instead = option(grant.interface, "namespace", "NAME")
         return InfrastructureError(f"rbac: {reason}; list the runs of one namespace instead: {instead}")
     kinds = {(each.group, each.plural) for each in WORKLOADS.values()}
-    reason += MAY_NOT_EXIST if (group, resource) in kinds else ""
+    unknown = (group, resource) in kinds and verb not in _OF_EXISTING and not in_namespace
+    reason += MAY_NOT_EXIST if unknown else ""
     command = grant.including(resource, group).command(namespace, _unquoted(account))
     more = f"; runs with the target {' or '.join(others)} need further permissions" if others else ""
     return InfrastructureError(f"rbac: {reason}{more}; have an administrator run: {command}")

@@ -16,7 +16,7 @@ from typing import Any
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import account_name, lacks_permission
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnreachableError
-from stepset.backends.kubernetes.api.resources import Manifest, resource_of
+from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest, resource_of
 from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid
 from stepset.backends.kubernetes.submit.access_review import grant_of
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
@@ -147,7 +147,7 @@ class _Submission:
         """
         reply = await self._namespaced.create(wanted := _marked(runtime))
         if not already_exists(reply):
-            self._check(reply, runtime)
+            await self._check(reply, runtime)
             return str(reply.body["metadata"]["uid"])
         # Read the runtime before the workload. If another submission replaces the runtime after this read, `_recreate`
         # deletes no object.
@@ -184,7 +184,7 @@ class _Submission:
         if already_exists(reply):
             return Submitted(await self._adopted(workload), adopted=True)
         try:
-            self._check(reply, workload)
+            await self._check(reply, workload)
         except StepsetError:
             for runtime in runtimes:
                 await _delete_unowned(self._namespaced, runtime)
@@ -217,7 +217,7 @@ class _Submission:
             wanted = with_generated_values(owned)
             reply = await self._namespaced.create(wanted)
             if not already_exists(reply):
-                self._check(reply, manifest)
+                await self._check(reply, manifest)
             # An object of this name exists. There are three possible creators: an interrupted submission of this run,
             # an earlier run of the same name that is being deleted, and another account.
             elif manifest["kind"] == "Secret":
@@ -253,7 +253,7 @@ class _Submission:
         if existing:
             unchanged = {"uid": existing["uid"], "resourceVersion": existing.get("resourceVersion")}
             await self._namespaced.client.delete(self._namespaced.path_of(wanted), {"preconditions": unchanged})
-        self._check(reply := await self._namespaced.create(wanted), wanted)
+        await self._check(reply := await self._namespaced.create(wanted), wanted)
         return str(reply.body["metadata"]["uid"])
 
     async def _existing(self, wanted: Manifest) -> Manifest | None:
@@ -288,7 +288,7 @@ class _Submission:
         if next_created is not None and _owner_of(await self._existing(next_created) or {}) == uid:
             return
         await self._namespaced.client.delete(self._namespaced.path_of(wanted), {})
-        self._check(await self._namespaced.create(wanted), wanted)
+        await self._check(await self._namespaced.create(wanted), wanted)
 
     async def complete(self, workload: Manifest) -> tuple[str, ...]:
         """Marks the submission as complete. If the server refuses the request, returns a warning."""
@@ -309,7 +309,7 @@ class _Submission:
         reply = await self._namespaced.client.get(self._namespaced.path_of(workload))
         if reply.status == NOT_FOUND:
             raise InfrastructureError(f"run {run} was deleted while it was submitted again; try again")
-        self._check(reply, workload)
+        await self._check(reply, workload)
         found = reply.body["metadata"]
         current_owner = (found.get("labels") or {}).get(OWNER_HASH)
         if found.get("deletionTimestamp"):
@@ -326,13 +326,14 @@ class _Submission:
             )
         return reply.body
 
-    def _check(self, reply: Reply, manifest: Manifest) -> None:
+    async def _check(self, reply: Reply, manifest: Manifest) -> None:
         if reply.accepted:
             return
         if no_namespace(reply):
             raise BadInputError(namespace_missing(reply, self._namespaced.namespace, self._namespaced.grant.interface))
         if lacks_permission(reply):
-            raise self._namespaced.missing_permission(reply)
+            place = await self._namespaced.client.get(f"{NAMESPACES.path('')}/{self._namespaced.namespace}")
+            raise self._namespaced.missing_permission(reply, in_namespace=place.accepted)
         found = list(refusals(reply, manifest, self._mapper))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 

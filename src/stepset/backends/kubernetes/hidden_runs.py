@@ -1,0 +1,66 @@
+"""Finds the kinds of workload whose runs the account cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepset.backends.kubernetes.api.client import gather
+from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.permissions import lacks_permission
+from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply
+from stepset.backends.kubernetes.api.resources import WORKLOADS, Resource, target_of
+from stepset.defaults import TARGET
+from stepset.errors import InfrastructureError
+
+
+async def check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]) -> None:
+    """Raises InfrastructureError if the account can read none of the kinds.
+
+    The error contains the command that grants access to the runs of one target. If the server serves the default
+    target, the command is for the default target.
+    """
+    if any(reply.accepted or reply.lacks_object for reply in replies):
+        return
+    if not (targets := await hidden_targets(namespaced, kinds, replies)):
+        return
+    wanted = TARGET if TARGET in targets else targets[0]
+    refused = next(reply for kind, reply in zip(kinds, replies, strict=True) if kind == WORKLOADS[wanted])
+    others = [each for each in targets if each != wanted]
+    raise namespaced.granting(wanted).missing_permission(refused, others)
+
+
+async def unlisted_default_target(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply], *, found: bool
+) -> InfrastructureError | None:
+    """Returns an error if the account cannot list the runs of the default target.
+
+    If the server does not serve the kind of these runs, returns None.
+
+    An account with the minimal Role of the default target cannot list the runs of other targets. Therefore this
+    function does not report other targets.
+
+    Args:
+        kinds: the kinds of workload.
+        replies: the reply to the list of each kind.
+        found: whether the lists contain runs.
+    """
+    default = WORKLOADS[TARGET]
+    refused = [reply for kind, reply in zip(kinds, replies, strict=True) if kind == default and lacks_permission(reply)]
+    if not refused or (await namespaced.client.get(default.discovery)).status == NOT_FOUND:
+        return None
+    return namespaced.granting(TARGET).missing_permission(refused[0], in_namespace=found)
+
+
+async def hidden_targets(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply]
+) -> Sequence[str]:
+    """Returns the targets whose runs the account cannot read.
+
+    A server may deny access to a kind that the server does not serve. Therefore this function asks the server which of
+    the denied kinds it serves. The function returns only the targets of the served kinds. If the server serves none of
+    the denied kinds, the function returns the targets of all denied kinds.
+    """
+    hidden = [kind for kind, reply in zip(kinds, replies, strict=True) if lacks_permission(reply)]
+    known = await gather(*(namespaced.client.get(kind.discovery) for kind in hidden))
+    served = [kind for kind, reply in zip(hidden, known, strict=True) if reply.status != NOT_FOUND] or hidden
+    return [target for target in map(target_of, served) if target is not None]
