@@ -110,6 +110,22 @@ def test_the_hang_names_the_place_of_each_rank_and_stacks_shows_them(runs: Runs,
     assert handle.wait().phase is Phase.FAILED
 
 
+def test_status_and_diagnose_show_the_hang_of_a_run_that_no_process_follows(runs: Runs, stage: Stage) -> None:
+    program = PROGRAM.replace("PLANTED", "time.sleep(100_000)")
+    backend, request = runs.backend(), runs.request(**stage.job(program, hang=SOON))
+    name = backend.submit(request).name
+    assert until(lambda: backend.status(name).hang is not None, every=2.0)
+    found = backend.status(name)
+    assert found.hang is not None
+    assert found.hang.kind is HangKind.BLOCKED
+    assert found.progress is not None
+    assert found.progress.step == 118
+    for command in ("status", "diagnose"):
+        shown = runs.cli(command, name)
+        assert "no progress for" in shown.stdout + shown.stderr
+    backend.cancel(name)
+
+
 @pytest.mark.parametrize("case", PLANTED)
 def test_a_planted_hang_is_reported_with_its_state_and_its_line(runs: Runs, stage: Stage, case: str) -> None:
     state, code = PLANTED[case]

@@ -190,8 +190,8 @@ class ClusterRuns:
         return await read_run(self.namespaced, workload, time.time())
 
     async def status(self, name: str) -> RunStatus:
-        """Returns the state and progress of a run, or of a job's newest run. Raises RunNotFoundError."""
-        return await read_run(self.namespaced, await self.find(name), time.time(), progress=True)
+        """Returns the state of a run, or of a job's newest run, with its progress and hang. Raises RunNotFoundError."""
+        return await read_run(self.namespaced, await self.find(name), time.time(), logs=True)
 
     async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
         """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first."""

@@ -22,7 +22,7 @@ from stepset.backends.kubernetes.api.resources import (
 )
 from stepset.backends.kubernetes.hidden_runs import check_access, hidden_targets, unlisted_default_target
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
-from stepset.backends.kubernetes.logs.progress import read_progress
+from stepset.backends.kubernetes.logs.tail import read_reports
 from stepset.backends.kubernetes.missing_pods import events_of_missing_pods
 from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
@@ -154,13 +154,11 @@ async def find_owned(
     return runs_in(kinds, replies)
 
 
-async def read_run(
-    namespaced: NamespacedClient, workload: Manifest, now: float, *, progress: bool = False
-) -> RunStatus:
+async def read_run(namespaced: NamespacedClient, workload: Manifest, now: float, *, logs: bool = False) -> RunStatus:
     """Returns the state of a run. `now` is the current time in seconds since the epoch.
 
-    If `progress` is true, the progress is read from the end of a log. A verdict already contains the progress.
-    Therefore, if the run has a verdict, this function reads no log.
+    If `logs` is true, the progress, the times of last lines and a hang are read from the end of logs. A verdict already
+    contains these. Therefore, if the run has a verdict, this function reads no log.
     """
     if (verdict := verdict_of(workload)) is not None:
         return verdict
@@ -168,8 +166,7 @@ async def read_run(
     await _read_cause_of_restart(namespaced, objects)
     await QueuePositions(namespaced).read([objects])
     await UnqueuedRuns(namespaced).read([objects])
-    status = status_of(objects, Reports(), now)
-    return status.with_(progress=await read_progress(namespaced, objects)) if progress else status
+    return status_of(objects, await read_reports(namespaced, objects) if logs else Reports(), now)
 
 
 async def read_objects(namespaced: NamespacedClient, workload: Manifest) -> RunObjects:

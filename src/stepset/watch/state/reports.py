@@ -79,9 +79,14 @@ class Reports:
             there is no checkpoint.
         stalled: the evidence of ranks that make no progress.
         joins: when ranks have joined their last collectives.
+
+    Args:
+        keep_lines: whether the last lines of the ranks are kept. If only a part of the logs is read, the events about
+            redacted lines may be missing. Then the lines must not be shown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_lines: bool = True) -> None:
+        self._keep_lines = keep_lines
         self._pods: dict[str, PodReport] = {}
         self._prune_above = _PRUNE_ABOVE
         self._sources = 0
@@ -109,7 +114,7 @@ class Reports:
         """
         report = self._pods.setdefault(pod, PodReport())
         tails = report.tails
-        for source, texts in batch.last_lines(KEPT_LINES).items():
+        for source, texts in (batch.last_lines(KEPT_LINES) if self._keep_lines else {}).items():
             tail = tails.get(source)
             if tail is None:
                 if len(tails) >= _SOURCES or self._sources >= _SOURCES_OF_RUN:
