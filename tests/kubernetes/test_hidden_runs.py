@@ -65,7 +65,7 @@ def flags(viewer: Viewer, tmp_path: Path) -> Iterator[list[str]]:
         yield ["--backend", "kubernetes", "--kubeconfig", kubeconfig(tmp_path, port)]
 
 
-@pytest.mark.parametrize("command", [["list"], ["list", "-o", "json"], ["prune", "--dry-run"], ["status"]])
+@pytest.mark.parametrize("command", [["list"], ["list", "-o", "json"], ["status"]])
 def test_if_no_run_is_found_the_missing_permission_is_an_error(
     command: list[str], flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +74,12 @@ def test_if_no_run_is_found_the_missing_permission_is_an_error(
     assert output.out == ""
     assert REASON in output.err
     assert REMEDY in output.err
+
+
+def test_prune_without_runs_succeeds_with_a_warning(flags: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Accounts for other targets, such as those of a CronJob, need no permission for JobSets."""
+    assert main(["prune", *flags, "--namespace", "ns"]) == 0
+    assert [REMEDY in message for message in caplog.messages] == [True]
 
 
 def test_in_all_namespaces_the_missing_permission_is_an_error(

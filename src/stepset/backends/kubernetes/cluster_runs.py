@@ -194,12 +194,21 @@ class ClusterRuns:
         return await read_run(self.namespaced, await self.find(name), time.time(), logs=True)
 
     async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
-        """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first."""
+        """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first.
+
+        Raises InfrastructureError if no run is found and the account cannot list the runs of the default target.
+        """
         namespaced = replace(self.namespaced, namespace="") if all_namespaces else self.namespaced
-        found = [status for _, status in await read_all(namespaced, time.time(), self._targets, self._warn_once)]
+        hidden: list[InfrastructureError] = []
+        found = [status for _, status in await read_all(namespaced, time.time(), self._targets, hidden.append)]
+        for error in hidden:
+            if not found:
+                raise error
+            self._warn_once(error)
         return sorted(found, key=lambda run: run.created, reverse=True)
 
-    def _warn_once(self, text: str) -> None:
+    def _warn_once(self, error: InfrastructureError) -> None:
+        text = f"runs with the target {TARGET} are not listed: {error}"
         if text not in self._warnings:
             self._warnings.add(text)
             _log.warning(text)

@@ -29,7 +29,6 @@ from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import KUEUE_UID, Collection, of_kind, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.backends.run_names import being_deleted, name_taken, similar
-from stepset.defaults import TARGET
 from stepset.errors import InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
@@ -232,15 +231,15 @@ async def read_all(
     namespaced: NamespacedClient,
     now: float,
     targets: Sequence[str] = tuple(WORKLOADS),
-    warn: Callable[[str], None] = _log.warning,
+    on_hidden: Callable[[InfrastructureError], None] = _log.warning,
 ) -> list[tuple[Manifest, RunStatus]]:
     """Returns the workload and the state of every run in the client's namespace.
 
     If the client's namespace is empty, this function reads the runs in all namespaces. The number of requests does not
     depend on the number of runs. `targets` are the kinds of workload to look up.
 
-    If the account cannot list the runs of the default target, this function calls `warn` with a message. If no other
-    run was found either, this function raises InfrastructureError. Raises the errors of `find`, too.
+    If the account cannot list the runs of the default target, this function calls `on_hidden` with the error. Raises
+    the errors of `find`, too.
     """
     kinds = [WORKLOADS[target] for target in targets]
     replies = await _lists(namespaced, kinds, RUN, "1")
@@ -249,11 +248,9 @@ async def read_all(
         if any(map(is_run, _items(reply))):
             found = {**await _runs_of_kind(namespaced, kind), **found}
     await check_access(namespaced, kinds, replies)
-    warning = await unlisted_default_target(namespaced, kinds, replies, found=bool(found))
-    if warning is not None and not found:
-        raise warning
-    if warning is not None:
-        warn(f"runs with the target {TARGET} are not listed: {warning}")
+    hidden = await unlisted_default_target(namespaced, kinds, replies, found=bool(found))
+    if hidden is not None:
+        on_hidden(hidden)
     verdicts = {key: verdict_of(workload) for key, (workload, _) in found.items()}
     active = [objects for key, (_, objects) in found.items() if verdicts[key] is None]
     for objects, event in await events_of_missing_pods(namespaced, active):
