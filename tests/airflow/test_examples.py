@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.airflow.conftest import RunDag
+from tests.airflow.conftest import RunDag, WriteDag
 from tests.airflow.harness import EXAMPLES
+from tests.code_blocks import ROOT, blocks
 
 pytestmark = [pytest.mark.airflow, pytest.mark.local, pytest.mark.frameworks]
 
@@ -35,6 +36,20 @@ def test_a_pipeline_reports_the_accuracy_of_its_training(run_dag: RunDag) -> Non
     assert run.xcom("fit")["world_size"] == 2
     assert run.xcom("report") == f"fits {run.xcom('fit')['accuracy']:.0%} of its digits"
     assert run.xcom("fit")["accuracy"] > 0.8
+
+
+def test_the_function_of_the_guide_runs_as_a_task(
+    run_dag: RunDag, write_dag: WriteDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_dag("...").parent
+    for block in blocks(ROOT / "docs/guides/functions.md"):
+        if block.file:
+            (folder / block.file).write_text(block.text.replace("/models/", f"{tmp_path}/"), encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    run = run_dag(folder / "fit_dag.py")
+    assert run.state == "success", run.explained()
+    assert run.xcom("fit")["model"] == f"{tmp_path}/fit.pt"
+    assert (tmp_path / "fit.pt").is_file()
 
 
 def test_the_operator_runs_an_mpi_program(run_dag: RunDag) -> None:

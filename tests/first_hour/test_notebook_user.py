@@ -17,10 +17,10 @@ pytestmark = [
     pytest.mark.skipif(not Path(sys.executable).with_name("jupyter-execute").exists(), reason="needs Jupyter"),
 ]
 
-BACKGROUND = "print(run.wait().phase, len(run.status().ranks))"
+BACKGROUND = "print(handle.wait().phase, len(handle.status().ranks))"
 FAILS = 'stepset.run("digits.yaml", args=["fail"])'
 TYPING_ERROR = 'stepset.run("digits.yaml", num_node=2)'
-LOGS = "stepset.logs(run.name, tail=2)"
+LOGS = "stepset.logs(handle.name, tail=2)"
 LISTED = 'stepset.list_runs(reason="usererror")'
 DELETED = 'len(stepset.delete(job="train"))'
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,78 @@ def test_the_commands_of_the_page_print_its_output(name: str, screen: Screen, tm
     listed = [each for each, command in zip(shown, found, strict=True) if "stepset list" in command.words]
     for line in (line for each in listed for line in each.lines):
         assert screen.columns is None or len(line) <= screen.columns, line
+
+
+@pytest.mark.frameworks
+def test_the_function_of_the_guide_runs_in_a_notebook_and_from_the_command_line(tmp_path: Path) -> None:
+    for file, text in files(ROOT / "docs/guides/functions.md").items():
+        (tmp_path / file).write_text(text.replace("/models/", f"{tmp_path}/"), encoding="utf-8")
+    env = {**os.environ, "STEPSET_HOME": str(tmp_path / "home")}
+    for command in (["notebook.py"], ["-m", "stepset", "run", "fit.yaml"]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "fit.pt").unlink()
+    assert "step 20, loss=" in done.stdout + done.stderr
+
+
+def _trained_with_lightning(callback: Any) -> None:
+    import lightning
+    import torch
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            loss = self.layer(batch).mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = lightning.Trainer(max_steps=2, log_every_n_steps=1, callbacks=[callback], **options)
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(4, 1)))
+
+
+def _trained_with_transformers(callback: Any, directory: Path) -> None:
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def forward(self, x: Any) -> Any:
+            return {"loss": self.layer(x).mean()}
+
+    options = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
+    arguments = TrainingArguments(str(directory), max_steps=2, logging_steps=1, remove_unused_columns=False, **options)
+    Trainer(Module(), arguments, train_dataset=[{"x": torch.ones(1)}] * 4, callbacks=[callback]).train()
+
+
+@pytest.mark.frameworks
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["lightning", "transformers"])
+def test_the_callback_of_the_page_reports_metrics(
+    library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(library)
+    (code,) = [block.text for block in blocks(ROOT / f"docs/frameworks/{library}.md") if "class Report" in block.text]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    if library == "lightning":
+        _trained_with_lightning(names["Report"]())
+    else:
+        _trained_with_transformers(names["Report"](), tmp_path)
+    reports = [
+        json.loads(line)["stepset"] for line in capsys.readouterr().out.splitlines() if line[:11] == '{"stepset":'
+    ]
+    assert [report["step"] for report in reports][:2] == [1, 2]
+    assert all(isinstance(report["metrics"]["loss"], float) for report in reports[:2])
 
 
 @pytest.mark.frameworks

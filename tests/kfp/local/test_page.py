@@ -1,4 +1,4 @@
-"""docs/kfp.md and docs/guides/sweeps.md: the pipelines of the pages run on this machine."""
+"""docs/kfp.md, docs/guides/sweeps.md and docs/guides/functions.md: the pipelines of the pages run on this machine."""
 
 import json
 import subprocess
@@ -12,9 +12,9 @@ from tests.code_blocks import ROOT, blocks
 
 pytestmark = pytest.mark.local
 
-PAGE, SWEEPS = (
+PAGE, SWEEPS, FUNCTION = (
     {block.file: block.text for block in blocks(ROOT / page) if block.file}
-    for page in ("docs/kfp.md", "docs/guides/sweeps.md")
+    for page in ("docs/kfp.md", "docs/guides/sweeps.md", "docs/guides/functions.md")
 )
 LOCAL = """\
 import os, tempfile
@@ -64,7 +64,19 @@ def test_the_best_run_of_a_sweep_is_chosen_by_its_loss(tmp_path: Path, home: Pat
     assert json.loads(output.read_text())["parameterValues"]["Output"] == {"lr": 0.3, "loss": 0.0}
 
 
-@pytest.mark.parametrize(("name", "files"), [("dataset", PAGE), ("several_nodes", PAGE), ("best_run", SWEEPS)])
+def test_the_function_of_the_guide_runs_as_a_step(tmp_path: Path, home: Path) -> None:
+    program = f"{LOCAL}from fit_pipeline import fit_pipeline\n\nfit_pipeline()\n"
+    done = run(tmp_path, "run.py", program=program, files=FUNCTION)
+    assert done.returncode == 0, done.stdout
+    (output,) = tmp_path.glob("out/*/fit/executor_output.json")
+    model = Path(json.loads(output.read_text())["parameterValues"]["Output"]["model"])
+    assert model.name == "fit.pt"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [("dataset", PAGE), ("several_nodes", PAGE), ("best_run", SWEEPS), ("fit_pipeline", FUNCTION)],
+)
 def test_a_pipeline_of_a_page_is_compiled_without_a_warning(
     tmp_path: Path, name: str, files: Mapping[str, str]
 ) -> None:
