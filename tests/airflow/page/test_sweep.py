@@ -87,6 +87,12 @@ def test_the_data_contain_a_curve_and_the_differing_parameters_of_each_run(clien
     assert client.get(PATH, params={"metric": "no such metric"}).json()["metric"] == "loss"
 
 
+def test_a_metric_that_is_no_longer_defined_has_no_last_value(client: Any, stored: StoredRuns) -> None:
+    stored.add("dag", "diverged", document(0, [{"loss": 0.5, "accuracy": 0.5}, {"accuracy": 0.25}]), map_index=0)
+    (run,) = client.get(PATH.replace("train/", "diverged/")).json()["runs"]
+    assert run["training"]["values"] == {"loss": None, "accuracy": 0.25}
+
+
 def test_a_large_sweep_is_bounded(client: Any) -> None:
     data = client.get(PATH.replace("train/", "large/")).json()
     assert (data["total"], len(data["runs"])) == (MAX_RUNS + 20, MAX_RUNS)
