@@ -272,4 +272,4 @@ def test_a_line_whose_values_the_agent_does_not_replace_is_no_report_of_progress
     other = b'{"stepset": {"step": 1}}'
     token = "abcdefgh"
     printed = Lines("rank 0", Redactor([token])).feed(b"%s\n%s\n" % (other, report.replace(b"VALUE", token.encode())))
-    assert [each.metrics for each in Splitter("node 0").feed(printed).progress] == [{}]
+    assert [each.progress.metrics for each in Splitter("node 0").feed(printed).progress] == [{}]
