@@ -15,6 +15,7 @@ import stepset
 from stepset.backends.base import ClusterOptions
 from stepset.cli.output.schema import output_schema
 from stepset.errors import BadInputError
+from stepset.rendering import make_request, render
 from stepset.run_status import Phase
 from tests.cluster.many import BRIEF, shared
 from tests.cluster.runs import STEPSET, Runs
@@ -238,3 +239,16 @@ def test_the_logs_of_deleted_pods_are_a_note(runs: Runs) -> None:
         f"stepset: note: the log of pod {deleted} cannot be read, because the pod was deleted; rank 1 (pod {deleted}"
     )
     assert (done.returncode, done.stdout) == (0, "") and done.stderr.startswith(begin), done.stderr
+
+
+@pytest.mark.parametrize("runs", ["jobset", "job"], indirect=True)
+def test_the_objects_of_an_applied_run_are_deleted_together_with_the_run(runs: Runs) -> None:
+    """`kubectl apply` makes no object the owner of the others."""
+    given = runs.request("print('done')")
+    manifests = render(make_request(given.job, given.sources, run="applied", namespace=runs.namespace), runs.target)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    runs.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
+    assert runs.cli("wait", "applied").returncode == 0
+    deleted = runs.cli("delete", "applied")
+    assert (deleted.returncode, deleted.stdout) == (0, "applied\n"), deleted.stderr
+    runs.wait_nothing_left()

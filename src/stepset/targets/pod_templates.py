@@ -1,8 +1,8 @@
-"""Reads the pod templates of a workload, and the names of the priority classes in the templates."""
+"""Reads the pod templates of a workload, and the names of the priority classes and ConfigMaps in the templates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
@@ -40,3 +40,20 @@ def priority_classes(found: Mapping[str, Any]) -> list[str]:
     """Returns the names of the PriorityClasses in the pod templates of an object, each name once."""
     names = (text(part(template, "spec"), "priorityClassName") for template in templates_of(found))
     return list(dict.fromkeys(name for name in names if name))
+
+
+def own_config_maps(spec: object, run: str) -> list[str]:
+    """Returns the names of the ConfigMaps of a run in the volumes of a workload's spec, each name once.
+
+    The name of a ConfigMap of the run begins with the name of the run. All other ConfigMaps belong to the user.
+    """
+    names = (text(part(volume, "configMap"), "name") for volume in volumes_in(spec))
+    return list(dict.fromkeys(name for name in names if name.startswith(f"{run}-")))
+
+
+def volumes_in(spec: object) -> Iterator[Mapping[str, Any]]:
+    """Yields the volumes of all pod templates in a workload's spec."""
+    children = spec.values() if isinstance(spec, Mapping) else spec if isinstance(spec, list) else ()
+    for child in children:
+        yield from volumes_in(child)
+    yield from rows(spec, "volumes") if isinstance(spec, Mapping) else ()

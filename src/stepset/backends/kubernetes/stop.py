@@ -14,6 +14,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import lacks_permission
 from stepset.backends.kubernetes.api.replies import Reply
 from stepset.backends.kubernetes.api.resources import PODS, Manifest, resource_of
+from stepset.backends.kubernetes.applied import own_applied_objects
 from stepset.backends.kubernetes.find import listed
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import BadInputError, InfrastructureError
@@ -42,9 +43,13 @@ async def delete(namespaced: NamespacedClient, workload: Manifest) -> None:
 
     Source: kubeflow/trainer v2.3.0 pkg/controller/trainjob_controller.go and pkg/webhooks (tested).
 
+    The server deletes all objects that the workload owns. If a user has applied the objects of the run, the workload
+    first becomes their owner.
+
     Raises BadInputError if the object is not the workload of a run.
     """
     await _check_run(namespaced, workload)
+    await own_applied_objects(namespaced, workload)
     policy = workload_kind(workload).deletion
     options = {"preconditions": {"uid": workload["metadata"]["uid"]}, "propagationPolicy": policy}
     check(await namespaced.client.delete(namespaced.path_of(workload), options), "deleted", workload, namespaced)

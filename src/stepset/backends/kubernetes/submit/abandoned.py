@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.resources import (
     CONFIG_MAPS,
@@ -18,6 +16,7 @@ from stepset.backends.kubernetes.submit.submission import STARTED
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError
 from stepset.targets.metadata import RUN, SUBMISSION
+from stepset.targets.pod_templates import own_config_maps
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
 from stepset.unstructured import part, rows, text, time_of
 from stepset.watch.cluster.ownership import is_run
@@ -76,8 +75,7 @@ async def _may_run(namespaced: NamespacedClient, target: str, resource: Resource
         if not (reply.accepted or reply.lacks_object):
             return True
         specs.append(reply.body.get("spec"))
-    # The name of a ConfigMap of the run begins with the name of the run. All other ConfigMaps belong to the user.
-    mounted = sorted({each for spec in specs for each in _config_maps(spec) if each.startswith(f"{name}-")})
+    mounted = sorted({each for spec in specs for each in own_config_maps(spec, name)})
     replies = [await namespaced.client.get(namespaced.one(CONFIG_MAPS, each)) for each in mounted]
     if not mounted and resource == WORKLOADS[target]:
         return True  # pods without a ConfigMap can start at any time
@@ -91,13 +89,3 @@ def _has_started(pod: Manifest) -> bool:
     states = [part(each, name) for each in containers for name in ("state", "lastState")]
     ran = any("running" in each or "terminated" in each for each in states)
     return ran or text(status, "phase") not in ("", "Pending")
-
-
-def _config_maps(spec: object) -> Iterator[str]:
-    """Yields the names of the ConfigMaps in the volumes of a workload's spec."""
-    children = spec.values() if isinstance(spec, Mapping) else spec if isinstance(spec, list) else ()
-    for child in children:
-        yield from _config_maps(child)
-    for volume in rows(spec, "volumes") if isinstance(spec, Mapping) else ():
-        if name := text(part(volume, "configMap"), "name"):
-            yield name

@@ -17,6 +17,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import account_name, lacks_permission
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnreachableError
 from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest, resource_of
+from stepset.backends.kubernetes.applied import owned_by
 from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid
 from stepset.backends.kubernetes.submit.access_review import grant_of
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
@@ -164,7 +165,7 @@ class _Submission:
         Raises InfrastructureError if the uid of the runtime is not `uid`. A different uid means that another submission
         or account has replaced the runtime, so the run would execute the wrong job.
         """
-        body, name = _owned({"uid": uid}, workload, done=True), runtime["metadata"]["name"]
+        body, name = owned_by({"uid": uid, "labels": {SUBMISSION: None}}, workload), runtime["metadata"]["name"]
         reply = await self._namespaced.client.patch(self._namespaced.path_of(runtime), body)
         if reply.accepted:
             return ""
@@ -213,7 +214,7 @@ class _Submission:
         """Creates the objects that the workload owns, in the order of `manifests`."""
         last = next((each for each in manifests if each["kind"] == "ConfigMap"), None)
         for manifest in manifests:
-            owned = {**manifest, "metadata": _owned(manifest["metadata"], made.workload)["metadata"]}
+            owned = {**manifest, "metadata": owned_by(manifest["metadata"], made.workload)["metadata"]}
             wanted = with_generated_values(owned)
             reply = await self._namespaced.create(wanted)
             if not already_exists(reply):
@@ -373,18 +374,3 @@ def _marked(manifest: Manifest) -> dict[str, Any]:
     metadata = manifest["metadata"]
     labels = {**(metadata.get("labels") or {}), SUBMISSION: STARTED}
     return {**manifest, "metadata": {**metadata, "labels": labels}}
-
-
-def _owned(metadata: Manifest, workload: Manifest, *, done: bool = False) -> dict[str, Any]:
-    """Returns `{"metadata": ...}` with the workload as the owner. If `done`, also removes the label of `_marked`."""
-    about = workload["metadata"]
-    owner = {
-        "apiVersion": workload["apiVersion"],
-        "kind": workload["kind"],
-        "name": about["name"],
-        "uid": about["uid"],
-        # Many clusters, such as OpenShift, require an additional permission to block an owner's deletion.
-        "blockOwnerDeletion": False,
-    }
-    labels = {"labels": {SUBMISSION: None}} if done else {}
-    return {"metadata": {**metadata, **labels, "ownerReferences": [owner]}}
