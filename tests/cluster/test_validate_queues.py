@@ -60,18 +60,16 @@ def test_a_namespace_without_a_queue(reader: Validator) -> None:
     assert found.endswith("; none exists; create it")
 
 
-def test_a_run_that_exceeds_the_quota_of_its_queue_has_a_note(
+def test_a_run_that_exceeds_the_quota_of_its_queue_is_refused(
     cluster: Cluster, admin: Validator, reader: Validator
 ) -> None:
     with queue(cluster, admin.namespace, 1) as name:
         job = {"resources_per_node": {"cpu": 4}, "num_nodes": 20, "scheduling": {"queue_name": name}}
-        code, lines = admin.validate(**job)
-        assert code == 0
         exceeds = (
             f"ClusterQueue {admin.namespace}: all pods of the run need cpu 80 together, but the quota is 1, so"
             " Kueue can never admit the run; request less, or have the quota raised"
         )
-        assert f"note: {exceeds}" in lines
+        assert admin.refused(**job) == [exceeds]
         fits = {"resources_per_node": {"cpu": 1}, "num_nodes": 1, "scheduling": {"queue_name": name}}
         assert not [line for line in admin.validate(**fits)[1] if "ClusterQueue" in line]
         note = (
@@ -83,7 +81,8 @@ def test_a_run_that_exceeds_the_quota_of_its_queue_has_a_note(
         given = f"--target jobset --gang kueue --with quotas --account {reader.namespace}/trainer"
         assert command == f"stepset rbac --namespace {reader.namespace} {given} | kubectl apply -f -"
         with granted(cluster, reader.namespace, "trainer", command):
-            cluster.wait("the right", lambda: f"note: {exceeds}" in reader.validate(**job)[1])
+            cluster.wait("the right", lambda: reader.validate(**job)[0] == 2)
+            assert reader.refused(**job) == [exceeds]
 
 
 def test_an_inactive_queue_is_a_note(cluster: Cluster, reader: Validator) -> None:

@@ -139,23 +139,25 @@ class TestRefused:
             " within the namespace's LimitRange"
         )
 
-    def test_a_quota_that_all_pods_exceed_together_is_a_note(self, cluster: Cluster, admin: Validator) -> None:
+    def test_a_quota_that_all_pods_exceed_together(self, cluster: Cluster, admin: Validator) -> None:
         """The server checks one pod of each group. The LimitRange sets the requests of the second job."""
         limits = {"type": "Container", "defaultRequest": {"cpu": "600m"}}
         _create(cluster, admin, "LimitRange", {"limits": [limits]})
         _create(cluster, admin, "ResourceQuota", {"hard": {"requests.cpu": "1", "count/configmaps": "9"}})
         cluster.wait("the quota", lambda: "hard" in cluster.get("resourcequota/rule", admin.namespace)["status"])
-        begin = "note: ResourceQuota rule: all pods of the run need requests.cpu "
+        begin = "ResourceQuota rule: all pods of the run need requests.cpu "
         never = "so some pods can never start; request less, or have the quota raised"
         for job, needed in (({"resources_per_node": {"requests": {"cpu": "700m"}}}, "1400m"), ({}, "1200m")):
-            code, lines = admin.validate(**job)
-            assert (code, lines[2:]) == (0, [f"{begin}{needed} together, but the quota is 1, {never}"])
+            assert admin.refused(**job) == [f"{begin}{needed} together, but the quota is 1, {never}"]
+        elastic = {"framework": {"kind": "torch", "elastic": {"min_nodes": 1, "max_nodes": 2}}}
+        code, lines = admin.validate(**elastic)
+        assert (code, lines[2:]) == (0, [f"note: {begin}1200m together, but the quota is 1, {never}"])
         container = {"name": "other", "image": "registry.example/other:1"}
         pod = {"containers": [{**container, "resources": {"requests": {"cpu": "400m"}}}]}
         cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": pod}, admin.namespace)
         code, lines = admin.validate(resources_per_node={"requests": {"cpu": "400m"}})
         later = "600m of 1 is free, so some pods start only after other pods have been deleted"
-        assert (code, lines[2:]) == (0, [f"{begin}800m together, and {later}"])
+        assert (code, lines[2:]) == (0, [f"note: {begin}800m together, and {later}"])
         assert len(admin.validate(resources_per_node={"requests": {"cpu": "300m"}})[1]) == 2
 
     def test_a_quota_that_one_pod_exceeds(self, cluster: Cluster, admin: Validator) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.submit.quotas import cluster_queue_notes
+from stepset.backends.kubernetes.submit.quotas import cluster_queue_lines
 
 PODS: list[tuple[dict[str, Any], int]] = [({"containers": [{"resources": {"requests": {"cpu": "4"}}}]}, 2)]
 
@@ -18,9 +18,10 @@ def queue(*flavors: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def test_a_note_states_the_resource_for_which_the_queue_has_no_quota() -> None:
     requests = {"cpu": "1", "nvidia.com/gpu": "1", "memory": "0"}
-    (note,) = cluster_queue_notes(
+    problems, (note,) = cluster_queue_lines(
         queue({"nominalQuota": 8}), [({"containers": [{"resources": {"requests": requests}}]}, 1)]
     )
+    assert problems == []
     assert note.startswith(
         "ClusterQueue gpus: the queue has no quota for nvidia.com/gpu, so Kueue does not admit the run"
     )
@@ -39,7 +40,15 @@ def test_a_note_states_the_resource_for_which_the_queue_has_no_quota() -> None:
         (queue(), ""),
     ],
 )
-def test_a_note_states_the_quota_that_the_pods_exceed(cluster_queue: dict[str, Any], quota: str) -> None:
+def test_a_problem_states_the_quota_that_the_pods_exceed(cluster_queue: dict[str, Any], quota: str) -> None:
     words = f"ClusterQueue gpus: all pods of the run need cpu 8 together, but the quota is {quota}, so Kueue can never"
-    notes = cluster_queue_notes(cluster_queue, PODS)
-    assert [note.startswith(words) for note in notes] == ([True] if quota else [])
+    problems, notes = cluster_queue_lines(cluster_queue, PODS)
+    assert [problem.startswith(words) for problem in problems] == ([True] if quota else [])
+    assert notes == []
+
+
+def test_a_quota_that_a_part_of_the_pods_does_not_exceed_is_a_note() -> None:
+    """Kueue may admit a part of the pods of a Job."""
+    problems, (note,) = cluster_queue_lines(queue({"nominalQuota": 4}), PODS, partial=True)
+    assert problems == []
+    assert "Kueue can never admit the run" in note

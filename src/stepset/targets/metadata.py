@@ -28,6 +28,8 @@ QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 The `labels` of a job may contain this label.
 """
+PARTIAL_ADMISSION = "kueue.x-k8s.io/job-min-parallelism"
+"""An annotation of a Job: the number of pods without which Kueue does not admit the Job."""
 
 # Only the workload has the following annotations. Processes that observe a run read these annotations
 # (docs/design/kubernetes.md).

@@ -10,7 +10,7 @@ The check has four parts:
 3. If the run uses Kueue, the check reads the run's LocalQueue, ClusterQueue and WorkloadPriorityClass. If the account
    cannot create pods, the check also reads the PriorityClass of the pods.
 4. The check compares the total requests of all pods with the ResourceQuotas of the namespace, and with the quota of the
-   ClusterQueue.
+   ClusterQueue. A run that exceeds a whole quota is refused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
 from stepset.backends.kubernetes.submit.namespaces import namespace_problem
 from stepset.backends.kubernetes.submit.queues import check_queue, missing_priority_classes
-from stepset.backends.kubernetes.submit.quotas import cluster_queue_notes, quota_notes
+from stepset.backends.kubernetes.submit.quotas import cluster_queue_lines, quota_lines
 from stepset.backends.kubernetes.submit.refusals import misses_runtime, namespace_missing, no_namespace, refusals
 from stepset.backends.kubernetes.submit.rejections import unknown_fields
 from stepset.backends.kubernetes.submit.service_accounts import missing_service_accounts
 from stepset.errors import BadInputError
+from stepset.plan.model import LaunchPlan
 from stepset.rendering import render
-from stepset.targets.metadata import GROUP
+from stepset.targets.metadata import GROUP, PARTIAL_ADMISSION
 from stepset.targets.pod_templates import templates_of
 from stepset.targets.request import RenderRequest
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
@@ -108,18 +109,28 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
             specs[each["metadata"]["name"]] = reply.body["spec"]  # with the defaults of a LimitRange
         notes += [unknown_fields(text, each, mapper) for text in reply.warnings]
     else:
-        queue = await check_queue(client, namespace, objects[-1]["metadata"].get("labels") or {}, grant)
+        about = objects[-1]["metadata"]
+        queue = await check_queue(client, namespace, about.get("labels") or {}, grant)
         found += queue.problems
         notes += queue.notes
         counts = {group.name: group.count for group in request.plan.groups}
         sizes = [counts[pod["metadata"]["labels"][GROUP]] for pod in trial]
         every = list(zip(specs.values(), sizes, strict=True))
-        notes += cluster_queue_notes(queue.cluster_queue, every) if queue.cluster_queue is not None else ()
-        quotas = await quota_notes(client, namespace, every)
-        if quotas is None and pods:
+        if queue.cluster_queue is not None:
+            partial = PARTIAL_ADMISSION in (about.get("annotations") or {})
+            exceeded, more_notes = cluster_queue_lines(queue.cluster_queue, every, partial=partial)
+            found += exceeded
+            notes += more_notes
+        quotas = await quota_lines(client, namespace, every, together=_need_all_pods(request.plan))
+        if quotas is not None:
+            refused = any("exceeded quota" in line for line in found)  # by one pod
+            found += () if refused else quotas[0]
+            notes += quotas[1]
+        elif pods:
             command = replace(grant, validate=True).command(namespace, await account_name(client))
-            quotas = [f"quotas were not compared, because you may not list them; have an administrator run: {command}"]
-        notes += quotas or ()
+            notes.append(
+                f"quotas were not compared, because you may not list them; have an administrator run: {command}"
+            )
     if found:
         raise BadInputError(*dict.fromkeys(found))
     return Checked(client.server, namespace, len(objects), len(pods), len(required), tuple(dict.fromkeys(notes)))
@@ -136,6 +147,12 @@ async def _unchecked_pods(client: Client, namespace: str, grant: Grant) -> str:
         f" because that needs the permission to create pods in namespace {namespace}; to check them, have an"
         f" administrator run: {command}"
     )
+
+
+def _need_all_pods(plan: LaunchPlan) -> bool:
+    """Returns whether all pods of a run must exist at the same time."""
+    later = any(after.condition == "Complete" for group in plan.groups for after in group.start_after)
+    return plan.world.elastic is None and not later
 
 
 def _create(manifest: Manifest) -> Permission:

@@ -24,10 +24,13 @@ _RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """A quota limits the requests of these resources even if the quota omits the prefix `requests.`."""
 
 
-async def quota_notes(client: Client, namespace: str, pods: PodSpecs) -> list[str] | None:
-    """Returns a note for each quota that all pods of a run together exceed.
+async def quota_lines(
+    client: Client, namespace: str, pods: PodSpecs, *, together: bool
+) -> tuple[list[str], list[str]] | None:
+    """Returns the problems and the notes about the quotas of a namespace, as one line for each quota and resource.
 
-    Also returns a note for each quota whose unused part is currently too small for the pods.
+    If all pods of a run together exceed a quota, the line is a problem. If some pods can run without the others
+    (`together` is False), the line is a note. If only the unused part of a quota is too small, the line is a note, too.
 
     Quotas with scopes are not compared, because they apply only to some pods. If the account cannot list the quotas,
     returns None.
@@ -39,14 +42,20 @@ async def quota_notes(client: Client, namespace: str, pods: PodSpecs) -> list[st
         return None
     needed = _needed(pods)
     quotas = [each for each in rows(reply.body, "items") if not {"scopes", "scopeSelector"} & part(each, "spec").keys()]
-    return [note for quota in quotas for note in _notes(quota, needed)]
+    lines = [line for quota in quotas for line in _lines(quota, needed)]
+    return (
+        [line for line, never in lines if never and together],
+        [line for line, never in lines if not (never and together)],
+    )
 
 
-def cluster_queue_notes(queue: Manifest, pods: PodSpecs) -> list[str]:
-    """Returns a note for each resource of which all pods of a run together request more than the limit of a queue.
+def cluster_queue_lines(queue: Manifest, pods: PodSpecs, *, partial: bool = False) -> tuple[list[str], list[str]]:
+    """Returns the problems and the notes about the quota of a queue, as one line for each resource.
 
-    Also returns a note for each requested resource for which the queue has no quota. Kueue does not admit such a run
-    (kueue v0.18.2 pkg/scheduler/flavorassigner/flavorassigner.go), unless its configuration excludes the resource.
+    The line is a problem if all pods of a run together request more than the limit of the queue. If Kueue may admit
+    only a part of the pods (`partial`), the line is a note. The line is also a note if the queue has no quota for a
+    requested resource. Kueue does not admit such a run (kueue v0.18.2 pkg/scheduler/flavorassigner/flavorassigner.go),
+    unless its configuration excludes the resource.
 
     The limit is the sum of `nominalQuota` and `borrowingLimit` of all flavors. A queue in a cohort may borrow any
     amount if a flavor has no `borrowingLimit`. Then the resource is not compared.
@@ -71,13 +80,14 @@ def cluster_queue_notes(queue: Manifest, pods: PodSpecs) -> list[str]:
         for resource in without
         if resource != "pods"  # counted only if the queue has a quota for pods
     ]
-    return uncovered + [
+    exceeded = [
         f"ClusterQueue {name}: all pods of the run need {resource} {format_quantity(amount)} together, but the quota"
         f" is {format_quantity(limits[resource])}, so Kueue can never admit the run; request less, or have the quota"
         " raised"
         for resource, amount in needed.items()
         if resource in limits and amount > limits[resource]
     ]
+    return ([], uncovered + exceeded) if partial else (exceeded, uncovered)
 
 
 def _needed(pods: PodSpecs) -> Mapping[str, Decimal]:
@@ -98,7 +108,8 @@ def _needed(pods: PodSpecs) -> Mapping[str, Decimal]:
     return found
 
 
-def _notes(quota: Manifest, needed: Mapping[str, Decimal]) -> Iterator[str]:
+def _lines(quota: Manifest, needed: Mapping[str, Decimal]) -> Iterator[tuple[str, bool]]:
+    """Yields a line for each resource of which a quota is too small, and whether the whole quota is too small."""
     name = text(part(quota, "metadata"), "name")
     hard, used = part(quota, "spec", "hard"), part(quota, "status", "used")
     for resource, amount in needed.items():
@@ -109,7 +120,8 @@ def _notes(quota: Manifest, needed: Mapping[str, Decimal]) -> Iterator[str]:
         requested = f"ResourceQuota {name}: all pods of the run need {resource} {format_quantity(amount)} together"
         if amount > limit:
             allowed = f"the quota is {format_quantity(limit)}"
-            yield f"{requested}, but {allowed}, so some pods can never start; request less, or have the quota raised"
+            never = "so some pods can never start; request less, or have the quota raised"
+            yield f"{requested}, but {allowed}, {never}", True
         elif amount > free:
             left = f"{format_quantity(max(free, Decimal(0)))} of {format_quantity(limit)} is free"
-            yield f"{requested}, and {left}, so some pods start only after other pods have been deleted"
+            yield f"{requested}, and {left}, so some pods start only after other pods have been deleted", False
