@@ -11,6 +11,7 @@ import pytest
 from stepset.targets.rbac import Account, rbac
 from tests.cluster.queues import queue
 from tests.cluster.remedies import granted, reading_classes, remedy
+from tests.cluster.test_doctor_queue import finding_of
 from tests.cluster.testbed.handle import Cluster
 from tests.cluster.validator import Validator
 
@@ -83,6 +84,24 @@ def test_a_run_that_exceeds_the_quota_of_its_queue_is_refused(
         with granted(cluster, reader.namespace, "trainer", command):
             cluster.wait("the right", lambda: reader.validate(**job)[0] == 2)
             assert reader.refused(**job) == [exceeds]
+
+
+def test_a_queue_that_admits_no_run_of_the_namespace(cluster: Cluster, admin: Validator) -> None:
+    with queue(cluster, admin.namespace, 1) as name:
+        patch = '{"spec": {"namespaceSelector": {"matchLabels": {"team": "b"}}}}'
+        cluster.kubectl("patch", "clusterqueue", admin.namespace, "--type=merge", "-p", patch)
+        job = {"resources_per_node": {"cpu": 1}, "num_nodes": 1, "scheduling": {"queue_name": name}}
+        why = (
+            f"ClusterQueue {admin.namespace} admits no run of namespace {admin.namespace}: its namespaceSelector"
+            ' {"matchLabels": {"team": "b"}} does not match the labels of the namespace'
+        )
+        assert admin.refused(**job) == [
+            f"scheduling.queue_name: {why}; use another queue, or have the selector changed"
+        ]
+        cluster.wait("the finding", lambda: finding_of(cluster, admin.namespace, name)["text"] == why)
+        cluster.kubectl("label", "namespace", admin.namespace, "team=b")
+        assert admin.validate(**job)[0] == 0
+        assert finding_of(cluster, admin.namespace, name)["state"] == "ok"
 
 
 def test_an_inactive_queue_is_a_note(cluster: Cluster, reader: Validator) -> None:

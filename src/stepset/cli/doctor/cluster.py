@@ -106,6 +106,8 @@ def _of_existing(namespace: str, name: str, local: Manifest, found: QueueObjects
     if cluster is not None and cluster.found is not None and (why := inactive(cluster.found)):
         fix = _fix(found.version, of, cluster.found, why)
         return finding("queue", "problem", f"ClusterQueue {of} of LocalQueue {name} is not active: {why}", fix)
+    if found.excludes:
+        return finding("queue", "problem", found.excludes, f"kubectl edit clusterqueue {shlex.quote(of)}")
     if why := inactive(local):
         fix = f"kubectl describe clusterqueue {shlex.quote(of)}"
         return finding("queue", "problem", f"LocalQueue {name} is not active: {why}", fix)

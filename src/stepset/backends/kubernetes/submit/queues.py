@@ -2,7 +2,7 @@
 
 If the queue or the class of a workload does not exist, the API server accepts the workload, but Kueue never admits the
 workload. An account can submit a run without the permission to read queues and classes. Therefore a missing permission
-is not reported as a problem. A submission checks only the queue, with one request.
+is not reported as a problem. A submission checks only the queue and the WorkloadPriorityClass, with one request each.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from stepset.backends.kubernetes.api.lookup import Lookup, kueue_resource, look_
 from stepset.backends.kubernetes.api.permissions import Grant, account_name
 from stepset.backends.kubernetes.api.resources import KUEUE_VERSIONS, PRIORITY_CLASSES, Manifest, Resource
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
+from stepset.backends.kubernetes.submit.namespace_selector import excludes
 from stepset.targets.metadata import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from stepset.targets.pod_templates import priority_classes
 from stepset.unstructured import conditions, part, text
+
+_CLASSES = "workloadpriorityclasses"
 
 
 def inactive(queue: Manifest) -> str:
@@ -76,12 +79,12 @@ async def check_queue(client: Client, namespace: str, labels: Mapping[str, str],
                     f"the run was not compared with the quota of queue {queue}, because you may not read ClusterQueue"
                     f" {name}; have an administrator run: {command}"
                 )
+            if cluster_queue is not None and (why := await excludes(client, cluster_queue, namespace)):
+                problems.append(f"scheduling.queue_name: {why}; use another queue, or have the selector changed")
     if priority is not None:
-        classes = Resource(queues.group, queues.version, "workloadpriorityclasses")
-        known = await look_up(client, classes, "", priority)
+        known = await look_up(client, replace(queues, plural=_CLASSES), "", priority)
         if known.missing:
-            what = f"WorkloadPriorityClass {priority!r} does not exist"
-            problems.append(f"labels.{QUEUE_PRIORITY_LABEL}: {what}; {known.remedy}")
+            problems.append(_absent_class(priority, known))
         elif not known.readable:
             unread.append(f"WorkloadPriorityClass {priority}")
             grant = replace(grant, priorities=True)
@@ -95,23 +98,31 @@ async def check_queue(client: Client, namespace: str, labels: Mapping[str, str],
 async def _cluster_queue(client: Client, queues: Resource, local: Lookup) -> tuple[str, Lookup]:
     """Returns the name of a LocalQueue's ClusterQueue, and the result of the request for this ClusterQueue."""
     name = text(part(local.found or {}, "spec"), "clusterQueue")
-    return name, await look_up(client, Resource(queues.group, queues.version, "clusterqueues"), "", name)
+    return name, await look_up(client, replace(queues, plural="clusterqueues"), "", name)
 
 
-async def missing_queue(client: Client, namespace: str, labels: Mapping[str, str]) -> list[str]:
-    """Returns an error message if the LocalQueue in the labels of a workload does not exist.
+async def missing_queue_objects(client: Client, namespace: str, labels: Mapping[str, str]) -> list[str]:
+    """Returns an error message if the LocalQueue or the WorkloadPriorityClass in a workload's labels does not exist.
 
-    The queue is not checked if the account has no permission to read it, or if the server does not serve the newest
-    version of Kueue's API. If the queue exists, this function sends one request.
+    An object is not checked if the account has no permission to read it, or if the server does not serve the newest
+    version of Kueue's API. If the objects exist, this function sends one request for each object.
     """
-    if (queue := labels.get(QUEUE_LABEL)) is None:
-        return []
-    local = await look_up(client, Resource("kueue.x-k8s.io", KUEUE_VERSIONS[0], "localqueues"), namespace, queue)
-    return [_absent(queue, namespace, local)] if local.missing else []
+    found, kueue = list[str](), Resource("kueue.x-k8s.io", KUEUE_VERSIONS[0], "localqueues")
+    if (queue := labels.get(QUEUE_LABEL)) is not None:
+        local = await look_up(client, kueue, namespace, queue)
+        found += [_absent(queue, namespace, local)] if local.missing else []
+    if (priority := labels.get(QUEUE_PRIORITY_LABEL)) is not None:
+        known = await look_up(client, replace(kueue, plural=_CLASSES), "", priority)
+        found += [_absent_class(priority, known)] if known.missing else []
+    return found
 
 
 def _absent(queue: str, namespace: str, local: Lookup) -> str:
     return f"scheduling.queue_name: LocalQueue {queue!r} does not exist in namespace {namespace}; {local.remedy}"
+
+
+def _absent_class(priority: str, known: Lookup) -> str:
+    return f"labels.{QUEUE_PRIORITY_LABEL}: WorkloadPriorityClass {priority!r} does not exist; {known.remedy}"
 
 
 async def missing_priority_classes(client: Client, pods: Sequence[Manifest], mapper: FieldMapper) -> list[str]:
@@ -136,11 +147,13 @@ class QueueObjects:
         version: the version of Kueue's API.
         local: the LocalQueue.
         cluster: the ClusterQueue. None if the LocalQueue could not be read or has no ClusterQueue.
+        excludes: why the ClusterQueue admits no run of the namespace; "" if it does, or if this is unknown.
     """
 
     version: str
     local: Lookup
     cluster: Lookup | None = None
+    excludes: str = ""
 
 
 async def read_queue(client: Client, namespace: str, name: str) -> QueueObjects | None:
@@ -155,4 +168,5 @@ async def read_queue(client: Client, namespace: str, name: str) -> QueueObjects 
     if not text(part(local.found or {}, "spec"), "clusterQueue"):
         return QueueObjects(queues.version, local)
     _, cluster = await _cluster_queue(client, queues, local)
-    return QueueObjects(queues.version, local, cluster)
+    why = "" if cluster.found is None else await excludes(client, cluster.found, namespace)
+    return QueueObjects(queues.version, local, cluster, why)

@@ -24,7 +24,7 @@ from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
 from stepset.backends.kubernetes.submit.namespaces import namespace_problem
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
-from stepset.backends.kubernetes.submit.queues import missing_queue
+from stepset.backends.kubernetes.submit.queues import missing_queue_objects
 from stepset.backends.kubernetes.submit.refusals import (
     already_exists,
     misses_runtime,
@@ -117,14 +117,14 @@ class _Submission:
         self._mapper = FieldMapper(request.job, request.plan, namespaced.grant.interface)
 
     async def check_references(self, objects: Sequence[Manifest]) -> None:
-        """Raises BadInputError if a service account of the pods, or the queue of the workload, does not exist.
+        """Checks the service accounts of the pods, and the queue and the priority class of the workload.
 
-        If the namespace does not exist, the error states only this.
-        The last object is the workload. An object is not checked if the client has no permission to read it.
+        Raises BadInputError if one of these objects does not exist. If the namespace does not exist, the error states
+        only this. The last object is the workload. An object is not checked if the client has no permission to read it.
         """
         client, namespace = self._namespaced.client, self._namespaced.namespace
         missing = await missing_service_accounts(client, namespace, objects, self._mapper)
-        missing += await missing_queue(client, namespace, objects[-1]["metadata"].get("labels") or {})
+        missing += await missing_queue_objects(client, namespace, objects[-1]["metadata"].get("labels") or {})
         if missing:
             absent = await namespace_problem(client, namespace, self._namespaced.grant.interface)
             raise BadInputError(*([absent] if absent else missing))
