@@ -259,6 +259,10 @@ class TestPermissions:
         cluster.kubectl("apply", "-f", "-", text=role)
         code, lines = unprivileged.validate()
         assert code == 0, lines
+        assert lines[1].startswith(
+            f"server {address(unprivileged.kubeconfig)}: accepts the objects of the job as a jobset in namespace"
+            f" {namespace}, but the pods were not checked (dry run of 3 objects; "
+        )
         assert lines[-1].startswith(
             "note: the pods were not checked against quotas, limit ranges, pod security, service accounts and priority"
             f" classes, because that needs the permission to create pods in namespace {namespace}; to check them, have"

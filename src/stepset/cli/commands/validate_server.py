@@ -30,8 +30,9 @@ def server_report(
 
 
 def _line(checked: Checked, target: str) -> str:
-    tried = f"{checked.objects} objects" + (f", {counted(checked.pods, 'pod')}" if checked.pods else "")
-    return (
-        f"server {checked.server}: accepts the job as a {target} in namespace {checked.namespace} (dry run of {tried};"
-        f" {checked.permissions} permissions checked)"
-    )
+    place = f"as a {target} in namespace {checked.namespace}"
+    if checked.pods:
+        accepted, tried = f"the job {place}", f"{checked.objects} objects, {counted(checked.pods, 'pod')}"
+    else:  # a note states why
+        accepted, tried = f"the objects of the job {place}, but the pods were not checked", f"{checked.objects} objects"
+    return f"server {checked.server}: accepts {accepted} (dry run of {tried}; {checked.permissions} permissions checked)"
