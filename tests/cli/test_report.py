@@ -14,12 +14,13 @@ from stepset.cli.output import tables
 from stepset.cli.output.formats import as_json
 from stepset.cli.output.outcome import outcome
 from stepset.cli.output.status_page import status_page
-from stepset.hang import SlowRanks
+from stepset.hang import Hang, HangGroup, HangKind, SlowRanks
 from stepset.html.calls import logs_call
 from stepset.html.status import status_html
 from stepset.run_status import Failure, FailureKind, Phase, Progress, RankStatus, RunStatus
 from stepset.watch.present.failure_report import ended
 from stepset.watch.present.outcome import outcome_lines
+from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.sentences import duration, progress_words, state_line
 
 RANKS = tuple(
@@ -209,6 +210,16 @@ def test_every_report_names_the_rank_that_the_others_wait_for() -> None:
         assert [line[1] for line in lines if line[:1] == ["slow"]] == [f"{words} of the time"]
         assert words in "\n".join(outcome_lines(run, 10.0, logs=""))
         assert words in status_html(run, 200.0)
+
+
+def test_the_command_that_shows_the_stacks_of_a_hang_selects_the_cluster_of_the_run() -> None:
+    groups = (HangGroup((0,), "collective"), HangGroup((1,), "sleeping", True))
+    run = RUNNING.with_(backend="kubernetes", hang=Hang(HangKind.MISSING, 0.0, 310.2, 12.0, groups=groups))
+    flags = " --backend kubernetes --namespace ml --kubeconfig bob.kubeconfig"
+    command = f"stepset stacks {run.name}{flags}"
+    records = Presenter(flags=flags).see(run, 0.0)
+    for text in (status_page(run, flags), outcome(run, flags=flags), "\n".join(record.text for record in records)):
+        assert text.count(command) == 1
 
 
 def test_the_status_page_has_a_row_for_each_rank() -> None:

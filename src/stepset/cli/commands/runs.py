@@ -47,13 +47,13 @@ def status(
     if watch:
         from stepset.cli.output.watching import watch_run
 
-        watch_run(found, lambda: backend.status(found.name), output)
+        watch_run(found, lambda: backend.status(found.name), output, backend_args.as_flags)
     elif output == "json":
         write_out(as_json(run_document(found)))
     else:
         from stepset.cli.output.status_page import status_page
 
-        write_out(status_page(found))
+        write_out(status_page(found, backend_args.as_flags))
     return 0
 
 

@@ -7,7 +7,7 @@ import time
 from stepset.cli.output.terminal import painted
 from stepset.run_status import Phase, RunStatus
 from stepset.watch.present.outcome import outcome_lines
-from stepset.watch.present.sentences import logs_command, rank_to_read
+from stepset.watch.present.sentences import command_for, rank_to_read
 
 _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
 
@@ -32,7 +32,8 @@ def outcome(status: RunStatus, colour: bool = False, flags: str = "", resume: st
     lines = outcome_lines(
         status,
         took(status),
-        logs=f"{logs_command(status, flags)}{ranks}",
+        logs=f"{command_for('logs', status, flags)}{ranks}",
+        flags=flags,
         resume=resume,
         title=lambda text: painted(text, _BOLD, colour),
         verb=lambda text: painted(text, ink, colour),

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import BinaryIO
 
 from stepset.cli.output.live_rows import clear, live_rows
@@ -40,7 +39,6 @@ from stepset.watch.present.sentences import (
     all_ended,
     counted,
     duration,
-    logs_command,
     logs_deleted,
     state_line,
 )
@@ -96,7 +94,7 @@ class RunDisplay:
         self._left_out = 0
         self._notices: deque[str] = deque()
         self._status: RunStatus | None = None
-        self._presenter = Presenter(verbose=verbose, logs=partial(logs_command, flags=flags))
+        self._presenter = Presenter(verbose=verbose, flags=flags)
         self._presenting = threading.Lock()
         self._open_lines: dict[str, OpenLine] = {}  # the newest incomplete line of each source
         self._drawn, self._drawn_at = "", float("-inf")

@@ -19,14 +19,16 @@ _FOLLOW_UP = 40
 """If a rank has failed, the last line of every other rank is shortened to this width in cells."""
 
 
-def status_page(status: RunStatus) -> str:
+def status_page(status: RunStatus, flags: str | None = None) -> str:
     """Returns the state of a run, and a table with a row for each rank.
 
     For a running rank of a local run, the column PID contains the PID of the rank's process. The column LAST OUTPUT
     contains the age of the last line of a running rank. If the run has failed, the row of the rank that failed first is
     at the top. On a terminal, the column LAST LINE is shortened to the available width.
+
+    `flags` are those of `command_for`.
     """
-    held, now, phase = held_up(status), time.time(), phase_words(status.phase, status.reason)
+    held, now, phase = held_up(status, flags), time.time(), phase_words(status.phase, status.reason)
     about = [
         ("run", status.name),
         ("job", status.job),

@@ -20,20 +20,21 @@ _INTERVAL = 1.0
 _HOME, _CLEAR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 
 
-def watch_run(status: RunStatus, read: Callable[[], RunStatus], output: str) -> None:
+def watch_run(status: RunStatus, read: Callable[[], RunStatus], output: str, flags: str) -> None:
     """Shows the state of a run until the run is finished or the reader closes the output.
 
     Args:
         status: the current state.
         read: a function that reads and returns the current state.
         output: the format, text or json.
+        flags: the flags that select the run's backend and cluster (`BackendArgs.as_flags`).
     """
     on_terminal = output == "text" and is_terminal(sys.stdout)
     if on_terminal:
         write_out(_CLEAR)
     shown = ""
     while True:
-        text = _screen(status) if on_terminal else _change(status, output)
+        text = _screen(status, flags) if on_terminal else _change(status, output)
         if text != shown and not write_out(text):
             return
         shown = text
@@ -49,12 +50,12 @@ def _change(status: RunStatus, output: str) -> str:
     return f"{printable(status.name)}: {printable(state_line(status))}\n"
 
 
-def _screen(status: RunStatus) -> str:
+def _screen(status: RunStatus, flags: str) -> str:
     """Returns a string that draws the status page at the top of the screen.
 
     If the page has more lines than the screen, the last line states the number of hidden lines.
     """
-    lines = status_page(status).splitlines()
+    lines = status_page(status, flags).splitlines()
     room = shutil.get_terminal_size().lines - 1
     if len(lines) > room and not status.phase.final:
         hidden = len(lines) - room + 1

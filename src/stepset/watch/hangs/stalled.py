@@ -191,7 +191,7 @@ def with_hang(status: RunStatus, evidence: Mapping[int, RankEvidence]) -> RunSta
     if found is None:
         return status
     if found.kind is HangKind.BUSY:
-        return status.with_(notes=(*status.notes, busy_note(found, status.name)))
+        return status.with_(notes=(*status.notes, busy_note(found, status)))
     step = None if status.progress is None else status.progress.step
     return status.with_(hang=replace(found, step=step))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stepset.hang import Hang, HangGroup, HangKind, SlowRanks
 from stepset.printable import printable
 from stepset.run_status import RunStatus
 from stepset.watch.present.places import call_name, collective_words, place_words, ranks_named
+from stepset.watch.present.sentences import command_for
 
 _STATES = {
     "sleeping": "sleeping in",
@@ -44,15 +47,17 @@ def pause(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def hang_lines(status: RunStatus) -> list[str]:
-    """Returns the report of the hang of a run: a sentence, a row for each place of ranks, and advice."""
-    rows = hang_rows(status)
+def hang_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns the result of `hang_rows` as lines: a sentence, a line for each place of ranks, and advice."""
     width = max((len(title) for title, _ in rows[1:]), default=0)
     return [*(text for _, text in rows[:1]), *(f"  {title:<{width}}   {text}" for title, text in rows[1:])]
 
 
-def hang_rows(status: RunStatus) -> tuple[tuple[str, str], ...]:
-    """Returns the report of the hang of a run as titles and texts. Returns an empty tuple if the run has no hang."""
+def hang_rows(status: RunStatus, flags: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Returns the report of the hang of a run as titles and texts. Returns an empty tuple if the run has no hang.
+
+    `flags` are those of `command_for`.
+    """
     hang = status.hang
     if hang is None:
         return ()
@@ -63,13 +68,8 @@ def hang_rows(status: RunStatus) -> tuple[tuple[str, str], ...]:
     widths = [max((len(row[column]) for row in cells), default=0) for column in range(3)]
     places = ["   ".join(f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)) for row in cells]
     named = [(ranks_named(group.ranks), text.rstrip()) for group, text in zip(hang.groups, places, strict=True)]
-    advice = f"{hang_remedy(hang)} Full stacks: {stacks_command(status)}"
+    advice = f"{hang_remedy(hang)} Full stacks: {command_for('stacks', status, flags)}"
     return ("hang", head), *named, ("advice", advice)
-
-
-def stacks_command(status: RunStatus) -> str:
-    """Returns the command that prints the stacks of all ranks of a run."""
-    return f"stepset stacks {status.name}{' --backend kubernetes' if status.backend == 'kubernetes' else ''}"
 
 
 def _cells(group: HangGroup, kind: HangKind) -> tuple[str, str, str, str]:
@@ -153,8 +153,9 @@ def hang_ended(hang: Hang, suspect: str) -> str:
     return f"a hang has ended the run; {hang_clause(hang)}{machine}."
 
 
-def busy_note(hang: Hang, run: str) -> str:
+def busy_note(hang: Hang, status: RunStatus) -> str:
     """Returns the note about ranks that work without progress while others wait for them. The note has no times."""
+    see = command_for("stacks", status)
     busy = ", ".join(
         " ".join(
             filter(None, (ranks_named(group.ranks), f"in {group.frame.function}" if group.frame else "", _at(group)))
@@ -166,7 +167,7 @@ def busy_note(hang: Hang, run: str) -> str:
     where = f" in {calls[0]}" if calls else ""
     verb = "wait" if len(waiting) > 1 else "waits"
     others = f", and {ranks_named(waiting)} {verb}{where}" if waiting else ""
-    return f"no rank makes visible progress, but {busy} still works{others}; stepset stacks {run} shows all stacks"
+    return f"no rank makes visible progress, but {busy} still works{others}; {see} shows all stacks"
 
 
 def _at(group: HangGroup) -> str:

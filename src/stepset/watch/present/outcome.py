@@ -24,13 +24,21 @@ def result_text(status: RunStatus) -> str:
 
 
 def outcome_lines(
-    status: RunStatus, took: float, *, logs: str, resume: str = "", title: Style = str, verb: Style = str
+    status: RunStatus,
+    took: float,
+    *,
+    logs: str,
+    flags: str | None = None,
+    resume: str = "",
+    title: Style = str,
+    verb: Style = str,
 ) -> list[str]:
     """Returns a sentence about the final or current state of a run, and then the rows of its diagnosis or problem.
 
     Args:
         took: the number of seconds from the creation of the run until it finished, or until now.
         logs: how a user can read the lines of the run.
+        flags: those of `command_for`.
         resume: how a user can continue the run from its last checkpoint, one line for each way. Empty if there is no
             checkpoint.
         title: a function that formats the names of the rows, for example with a colour.
@@ -38,7 +46,7 @@ def outcome_lines(
     """
     slow = [] if status.slow is None else row_lines("slow", [slow_words(status.slow)], title)
     if not status.phase.final:
-        held = held_up(status)
+        held = held_up(status, flags)
         rows = held.rows if held is not None else ()
         why = [line for name, text in rows for line in row_lines(name, [text], title)]
         state = f"{printable(state_line(status))}, {duration(took)} so far"

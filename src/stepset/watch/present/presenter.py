@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from stepset.run_status import LogLine, Phase, Progress, RunStatus
@@ -33,10 +34,10 @@ from stepset.watch.present.records import (
     place_of_hang,
 )
 from stepset.watch.present.sentences import (
+    command_for,
     end_sentence,
     is_restart,
     is_resume,
-    logs_command,
     omitted_sentence,
     phase_sentence,
     progress_words,
@@ -66,6 +67,8 @@ class Presenter:
     Args:
         presented: the state of an earlier presenter of this run, or None.
         verbose: whether lines that follow the first failure are shown.
+        logs: a function that returns how a user can read the lines of a run; default: the command.
+        flags: the flags in the commands (`command_for`).
     """
 
     def __init__(
@@ -73,7 +76,8 @@ class Presenter:
         presented: Mapping[str, Any] | None = None,
         *,
         verbose: bool = False,
-        logs: Callable[[RunStatus], str] = logs_command,
+        logs: Callable[[RunStatus], str] | None = None,
+        flags: str | None = None,
     ) -> None:
         before = presented or {}
         self._phase = str(before.get("phase", ""))
@@ -88,7 +92,8 @@ class Presenter:
         self._progress = None if progress is None else Progress(**progress)
         self._progress_at = float("-inf")
         self._started, self._started_at = 0, float("inf")
-        self._verbose, self._attempt, self._logs = verbose, 0, logs
+        self._verbose, self._attempt, self._flags = verbose, 0, flags
+        self._logs = logs or partial(command_for, "logs", flags=flags)
         self._omitted = int(before.get("omitted", 0))
         self._open_lines: dict[str, float] = {}  # source -> when its incomplete line was first seen or last shown
 
@@ -193,7 +198,7 @@ class Presenter:
             yield RanksStarted(f"starting: {running}/{total} {what} running")
 
     def _new_reason(self, status: RunStatus) -> Iterator[Record]:
-        held, waiting = held_up(status), status.waiting
+        held, waiting = held_up(status, self._flags), status.waiting
         if held is None or isinstance(held, HangReported):
             return
         if waiting is not None and not waiting.message and waiting.position is None:
@@ -217,7 +222,7 @@ class Presenter:
         The output and the exits of ranks that are being stopped look like progress at first. Therefore the second
         record comes after PROGRESS_AFTER seconds, and only if all ranks still run or have succeeded.
         """
-        reported, hang = hang_reported(status), status.hang
+        reported, hang = hang_reported(status, self._flags), status.hang
         if self._hang_at != self._hang_at:  # another process has presented the hang, at an unknown time
             self._hang_at = clock
         if reported is None or hang is None:

@@ -135,13 +135,16 @@ def new_position(held: HeldUp, waiting: Waiting) -> HeldUp:
     return replace(held, text=f"queued: now at position {waiting.position} in queue {waiting.queue}")
 
 
-def held_up(status: RunStatus) -> HeldUp | None:
-    """Returns the problem that keeps a run from making progress, or None if there is none."""
+def held_up(status: RunStatus, flags: str | None = None) -> HeldUp | None:
+    """Returns the problem that keeps a run from making progress, or None if there is none.
+
+    `flags` are those of `command_for`.
+    """
     waiting, trouble = status.waiting, status.trouble
     if status.phase.final:
         return None
     if waiting is None and trouble is None:
-        return hang_reported(status)
+        return hang_reported(status, flags)
     if waiting is not None:
         why = queue_sentence(waiting)
         level: Literal["info", "warning"] = "warning" if waiting.inadmissible else "info"
@@ -152,11 +155,12 @@ def held_up(status: RunStatus) -> HeldUp | None:
     return HeldUp(trouble_sentence(trouble), "warning", known)
 
 
-def hang_reported(status: RunStatus) -> HangReported | None:
-    """Returns the hang of a running run, or None if there is none."""
+def hang_reported(status: RunStatus, flags: str | None = None) -> HangReported | None:
+    """Returns the hang of a running run, or None if there is none. `flags` are those of `command_for`."""
     if status.phase.final or status.hang is None:
         return None
-    return HangReported("\n".join(hang_lines(status)), "warning", hang_rows(status))
+    rows = hang_rows(status, flags)
+    return HangReported("\n".join(hang_lines(rows)), "warning", rows)
 
 
 def place_of_hang(hang: Hang) -> str:

@@ -207,15 +207,16 @@ REMOVED = "the run is removed from the cluster, because it cannot stay suspended
 """The note on a run that was deleted because it could not start in time, and cannot be suspended permanently."""
 
 
-def logs_command(status: RunStatus, flags: str | None = None) -> str:
-    """Returns the command that prints the lines of a run.
+def command_for(command: str, status: RunStatus, flags: str | None = None) -> str:
+    """Returns a command about a run, for example the command that prints the lines of the run.
 
     Args:
+        command: the name of the command, such as `logs`.
         flags: the flags that select the run's backend and cluster (`BackendArgs.as_flags`). None means that they are
             unknown. Then the command names only the backend.
     """
     backend = " --backend kubernetes" if status.backend == "kubernetes" else ""
-    return f"stepset logs {status.name}{backend if flags is None else flags}"
+    return f"stepset {command} {status.name}{backend if flags is None else flags}"
 
 
 def logs_deleted(status: RunStatus) -> bool:
