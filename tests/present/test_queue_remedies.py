@@ -155,12 +155,14 @@ def test_an_admitted_workload_needs_no_change() -> None:
     assert (workload.admitted, workload.change) == (True, "")
 
 
+@pytest.mark.parametrize("paths", ["", "; preemptor path: /training; preemptee path: /training"])
 @pytest.mark.parametrize("other", ["", "couldn't assign flavors"])
-def test_the_sentence_about_a_preemption_is_reported_once(other: str) -> None:
+def test_the_sentence_about_a_preemption_is_short_and_reported_once(other: str, paths: str) -> None:
     """After a preemption, both conditions have the same message."""
-    preempted = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
-    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": preempted}
-    data = reserved(other or preempted)
+    why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": f"{why}{paths}"}
+    data = reserved(other or f"{why}{paths}")
+    preempted = "preempted by another workload due to prioritization in the ClusterQueue"
     data["status"]["conditions"].append(evicted)  # type: ignore[index]  # the data is a Workload's
     assert read_kueue_workload(data).waiting("team").message == (
         f"{other} (evicted: {preempted})" if other else preempted

@@ -289,7 +289,8 @@ class TestQueues:
         evicted = {"type": "Evicted", "status": "False", "reason": "QuotaReserved", "message": f"Previously: {why}"}
         found = [_readmitted(change, evicted) for change in stream("queued_and_let_in")]
         assert last_restart(status_of(seen(found), Reports(), 0.0)) == (
-            f"started again: Kueue had evicted the run: {why}"
+            "started again: Kueue had evicted the run: preempted by another workload due to prioritization in the"
+            " ClusterQueue"
         )
         assert last_restart(final("queued_and_let_in")) == ""
 

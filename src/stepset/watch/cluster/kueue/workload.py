@@ -19,6 +19,11 @@ _GIVEN_UP = "DeactivatedDueTo"
 """Prefix of the reason for an eviction if Kueue itself deactivated the Workload (v0.18.2 pkg/workload/workload.go)."""
 
 _PREVIOUSLY = "Previously: "
+_PREEMPTED = re.compile(
+    r"Preempted to accommodate a workload \(UID: [^()]*\) due to ([^;]*)"
+    r"(?:; preemptor path: [^;]*; preemptee path: [^;]*)?"
+)
+"""Kueue's message about a preemption (v0.18.2 pkg/scheduler/preemption/preemption.go preemptionMessage)."""
 _INACTIVE_QUEUE = re.compile(r"(?:Local|Cluster)Queue \S+ is (?:inactive|stopped)$")
 """Kueue's message about an inactive queue. An administrator may have stopped the queue for maintenance. The message
 does not distinguish such a queue from a queue without a ResourceFlavor."""
@@ -78,7 +83,7 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
     reserved, evicted = by_type.get("QuotaReserved", {}), by_type.get("Evicted", {})
     admitted = holds(by_type.get("Admitted"))
     given_up = holds(evicted) and text(evicted, "reason").startswith(_GIVEN_UP)
-    why, message, change = one_line(text(reserved, "message")), "", ""
+    why, message, change = _sentence(reserved), "", ""
     if not admitted and holds(reserved):
         message = "quota is reserved; the queue's admission checks are not complete"
     elif not admitted:
@@ -95,8 +100,8 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
         admitted=admitted,
         reason="" if admitted else text(reserved, "reason"),
         message=message,
-        evicted=one_line(text(evicted, "message")) or text(evicted, "reason") if holds(evicted) else "",
-        evicted_before="" if holds(evicted) else _before(one_line(text(evicted, "message"))),
+        evicted=_sentence(evicted) or text(evicted, "reason") if holds(evicted) else "",
+        evicted_before="" if holds(evicted) else _before(_sentence(evicted)),
         change="" if admitted else change,
         paused=not given_up and (holds(evicted) or _INACTIVE_QUEUE.match(why) is not None),
         requests={} if admitted else _requests(rows(spec, "podSets")),
@@ -119,13 +124,23 @@ def _requests(pod_sets: Sequence[Fields]) -> dict[str, str]:
         return {}
 
 
+def _sentence(condition: Fields) -> str:
+    """Returns the message of a condition. The message about a preemption contains no uids and no paths of queues.
+
+    >>> why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+    >>> _sentence({"message": f"Previously: {why}; preemptor path: /a; preemptee path: /a"})
+    'Previously: preempted by another workload due to prioritization in the ClusterQueue'
+    """
+    return _PREEMPTED.sub(r"preempted by another workload due to \1", one_line(text(condition, "message")))
+
+
 def _before(message: str) -> str:
     """Returns the reason of an earlier eviction, which Kueue keeps in the message of the condition `Evicted`.
 
     Returns "" if the message has another form (kueue v0.18.2 pkg/workload/workload.go resetActiveCondition).
 
-    >>> _before("Previously: Preempted to accommodate a workload (UID: 1, JobUID: 2)")
-    'Preempted to accommodate a workload (UID: 1, JobUID: 2)'
+    >>> _before("Previously: preempted by another workload")
+    'preempted by another workload'
     """
     return message.removeprefix(_PREVIOUSLY) if message.startswith(_PREVIOUSLY) else ""
 
