@@ -45,6 +45,14 @@ class TestRender:
         objects = list(yaml.safe_load_all(cli("render", "job.yaml", "--namespace", "ml").out))
         assert {each["metadata"]["namespace"] for each in objects} == {"ml"}
 
+    def test_the_run_may_have_another_name_than_its_job(self, cli: Cli, job: Path) -> None:
+        workload = list(yaml.safe_load_all(cli("render", "job.yaml", "--run-name", "digits-7").out))[-1]
+        assert workload["metadata"]["name"] == "digits-7"
+        assert workload["metadata"]["labels"]["stepset.dev/job"] == "digits"
+        result = cli("render", "job.yaml", "--run-name", "Digits")
+        assert (result.code, result.out) == (2, "")
+        assert result.errors[0].startswith("stepset: job.yaml: the run's name: 'Digits' is not a DNS-1035 label; use")
+
     def test_accepts_a_script_with_flags(self, cli: Cli, job: Path) -> None:
         result = cli("render", "train.py", "--image", "a:1", "--nodes", "3", "--", "--epochs", "2")
         spec = list(yaml.safe_load_all(result.out))[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]

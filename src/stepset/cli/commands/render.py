@@ -32,6 +32,9 @@ def render(
     namespace: Annotated[
         str | None, typer.Option(metavar="NAME", help="Namespace in the manifests; default: none.")
     ] = None,
+    run_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run; default: the name of the job.")
+    ] = None,
 ) -> int:
     """Print the Kubernetes manifests of a job.
 
@@ -52,7 +55,7 @@ def render(
     from stepset.sources import read_sources
 
     given = read_job(args)
-    request = make_request(given.job, read_sources(given.job, given.base_dir), namespace=namespace)
+    request = make_request(given.job, read_sources(given.job, given.base_dir), run=run_name, namespace=namespace)
     try:
         objects = render_request(request, kind)
     except BadInputError as error:
