@@ -119,6 +119,25 @@ class TestRbac:
         names = [each["metadata"]["name"] for each in objects if each["kind"] == "Role"]
         assert names == ["stepset-jobset", "stepset-kueue", "stepset-mpi", "stepset-lost-node"]
 
+    def test_with_read_only_an_account_may_change_nothing(self, cli: Cli) -> None:
+        result = cli("rbac", "--group", "on-call", "--read-only", "--gang", "kueue", "-o", "json")
+        objects = json.loads(result.out)["items"]
+        roles = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] == "Role"}
+        assert list(roles) == [*(f"stepset-read-{target}" for target in TARGET_NAMES), "stepset-kueue"]
+        rules = [rule for found in roles.values() for rule in found]
+        assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+        assert {"jobsets", "trainjobs", "statefulsets", "pods", "pods/log", "events"} <= {
+            name for rule in rules for name in rule["resources"]
+        }
+
+    @pytest.mark.parametrize("flags", [("--mpi",), ("--lost-node",), ("--with", "orphan"), ("--with", "validate")])
+    def test_read_only_excludes_rights_to_change_objects(self, cli: Cli, flags: tuple[str, ...]) -> None:
+        result = cli("rbac", "--read-only", *flags)
+        assert (result.code, result.out) == (2, "")
+        assert result.errors == [
+            f"stepset: {' '.join(flags)}: grants the right to change objects; leave out this flag, or --read-only"
+        ]
+
     @pytest.mark.parametrize(
         "flags", [(), ("--backend", "airflow", "--target", "trainjob", "--mpi"), ("--user", "jane")]
     )

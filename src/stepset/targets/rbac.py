@@ -93,6 +93,7 @@ def rbac(
     backend: Backend | str = "cli",
     *,
     targets: Sequence[str] = ("jobset",),
+    read_only: bool = False,
     gang: str = "none",
     mpi: bool = False,
     lost_node: bool = False,
@@ -115,6 +116,7 @@ def rbac(
     Args:
         backend: the interface that submits the runs. One of airflow, kfp and cli.
         targets: the kinds of workloads that the accounts may create.
+        read_only: whether the accounts may only read runs and their logs.
         gang: the gang scheduler. One of none, kueue, coscheduling and volcano.
         mpi: whether jobs may use MPI. MPI jobs have a Secret with ssh keys.
         lost_node: whether jobs may have `restart.lost_node: release`.
@@ -148,7 +150,11 @@ def rbac(
         raise BadInputError(wrong)
     who = tuple(accounts) or _ACCOUNTS[backend]
     meta = {"namespace": namespace, "labels": {"app.kubernetes.io/name": _NAME}}
-    roles: dict[str, Sequence[Mapping[str, Any]]] = {f"{_NAME}-{target}": base_rules(target) for target in targets}
+    roles: dict[str, Sequence[Mapping[str, Any]]]
+    if read_only:
+        roles = {f"{_NAME}-read-{target}": _read_rules(target) for target in targets}
+    else:
+        roles = {f"{_NAME}-{target}": base_rules(target) for target in targets}
     roles |= {f"{_NAME}-{name}": found for name, found in _optional(gang, mpi, lost_node, network_policy).items()}
     if exec:
         # For a WebSocket, API servers require the verb `get`. From Kubernetes 1.35 on, they also require `create`
@@ -251,6 +257,12 @@ def base_rules(target: str) -> list[dict[str, Any]]:
         _rule("", "pods/log", ("get",)),
         _rule("", "events", ("list", "watch")),
     ]
+
+
+def _read_rules(target: str) -> list[dict[str, Any]]:
+    """Returns the rules that an account needs to read all runs with the given target."""
+    rules = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb in _FOLLOW]} for rule in base_rules(target)]
+    return [rule for rule in rules if rule["resources"] not in (["configmaps"], ["services"])]
 
 
 def _optional(gang: str, mpi: bool, lost_node: bool, network_policy: bool) -> dict[str, list[dict[str, Any]]]:

@@ -10,7 +10,7 @@ from stepset.cli.arguments.job_args import JobArgs, takes_job
 from stepset.cli.arguments.run_args import output_option
 from stepset.cli.completion import targets
 from stepset.errors import BadInputError
-from stepset.targets.workload_kinds import TARGET_LIST_WITH_DEFAULT
+from stepset.targets.workload_kinds import TARGET_LIST_WITH_DEFAULT, TARGET_NAMES
 
 _RIGHTS = ("exec", "orphan", "priorities", "quotas", "validate")
 """The values of `--with`. Each value is also the name of a parameter of `stepset.targets.rbac.rbac`."""
@@ -78,6 +78,10 @@ def rbac(
             autocompletion=targets,
         ),
     ] = None,
+    read_only: Annotated[
+        bool,
+        typer.Option("--read-only", help="Only for reading runs and their logs; default of --target: all kinds."),
+    ] = False,
     gang: Annotated[
         str, typer.Option(metavar="GANG", help="none (default), kueue, coscheduling or volcano.", show_default=False)
     ] = "none",
@@ -134,6 +138,7 @@ def rbac(
       stepset rbac --namespace ml --account trainer --create-namespace \\
         --create-service-account
       stepset rbac --user jane --namespace ml --with exec
+      stepset rbac --group on-call --namespace ml --read-only --gang kueue
       stepset rbac --user jane --namespace ml --bindings-only \\
         | kubectl delete --ignore-not-found -f -
 
@@ -152,6 +157,10 @@ def rbac(
     if bindings_only and (create_namespace or create_service_account):
         flag = "--create-namespace" if create_namespace else "--create-service-account"
         raise BadInputError(f"{flag}: --bindings-only prints RoleBindings only; leave one of them out")
+    writing = {"--mpi": mpi, "--lost-node": lost_node, "--network-policy": network_policy}
+    writing |= {f"--with {right}": right in (more or ()) for right in ("orphan", "validate")}
+    if read_only and (flag := next((flag for flag, given in writing.items() if given), "")):
+        raise BadInputError(f"{flag}: grants the right to change objects; leave out this flag, or --read-only")
     if create_service_account and not account:
         raise BadInputError("--create-service-account: no service account is given; add --account NAME")
     accounts = [
@@ -161,7 +170,8 @@ def rbac(
     ]
     objects = rbac_objects(
         backend,
-        targets=target or ["jobset"],
+        targets=target or (TARGET_NAMES if read_only else ["jobset"]),
+        read_only=read_only,
         gang=gang,
         mpi=mpi,
         lost_node=lost_node,
