@@ -15,7 +15,7 @@ from tests.code_blocks import ROOT, blocks
 pytestmark = pytest.mark.cluster
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/guides/*.md"))]
-NOT_INSTALLED = ("monitoring.coreos.com/", "kubeflow.org/")
+NOT_INSTALLED = ("monitoring.coreos.com/", "kubeflow.org/", "argoproj.io/")
 """The API groups of projects that the test cluster does not have."""
 
 
