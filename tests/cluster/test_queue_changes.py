@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+import stepset
 from stepset.errors import BadInputError
 from stepset.run_status import FailureKind, Phase
+from stepset.targets.dump import to_yaml
 from tests.cluster.many import Many
 from tests.cluster.queues import apply_objects, queue
 from tests.cluster.remedies import reading_classes
 from tests.cluster.runs import ACCOUNT, RecordingListener, Runs, runs_in
 from tests.cluster.testbed.handle import Cluster
+from tests.cluster.testbed.layout import TestbedError
 
 pytestmark = pytest.mark.cluster
 
@@ -152,6 +155,31 @@ def test_a_run_whose_priority_class_is_missing_names_it_and_fails(runs: Runs, ki
         failure = status.failure
         assert status.phase is Phase.FAILED and failure is not None and said in failure.message
         assert failure.message.endswith("; gave up after 120 s in which the problem was not fixed")
+
+
+@pytest.mark.parametrize(("flags", "restarts"), [((), False), (("--force-conflicts",), True)])
+def test_a_second_apply_of_a_rendered_run_restarts_it_only_by_force(
+    runs: Runs, flags: tuple[str, ...], restarts: bool
+) -> None:
+    """docs/guides/gitops.md: the manifest suspends the run, and Kueue has resumed it."""
+    cluster, words = runs.cluster, ("apply", "--server-side", "-f", "-")
+    with queue(cluster, runs.namespace, 1) as name:
+        job = runs.job("time.sleep(1000)", **SMALL, scheduling={"queue_name": name}, num_nodes=1)
+        manifests = to_yaml(stepset.render(job, namespace=runs.namespace, run_name="run"))
+        cluster.kubectl(*words, text=manifests)
+        cluster.wait("the pod", lambda: bool(_uids(runs)))
+        before = _uids(runs)
+        if restarts:
+            cluster.kubectl(*words, *flags, text=manifests)
+            cluster.wait("another pod", lambda: bool(_uids(runs) - before))
+        else:
+            with pytest.raises(TestbedError, match=r'conflict with "kueue".*: \.spec\.suspend'):
+                cluster.kubectl(*words, text=manifests)
+            assert _uids(runs) == before
+
+
+def _uids(runs: Runs) -> set[str]:
+    return {each["metadata"]["uid"] for each in runs.pods()}
 
 
 def _trouble(listener: RecordingListener) -> str:
