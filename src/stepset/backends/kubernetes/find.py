@@ -25,6 +25,7 @@ from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.tail import read_reports
 from stepset.backends.kubernetes.missing_pods import events_of_missing_pods
 from stepset.backends.kubernetes.watch.pages import read_page
+from stepset.backends.kubernetes.watch.preemptors import read_preemptors
 from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import KUEUE_UID, Collection, of_kind, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
@@ -163,6 +164,7 @@ async def read_run(namespaced: NamespacedClient, workload: Manifest, now: float,
         return verdict
     objects = await read_objects(namespaced, workload)
     await _read_cause_of_restart(namespaced, objects)
+    await read_preemptors(namespaced, objects)
     await QueuePositions(namespaced).read([objects])
     await UnqueuedRuns(namespaced).read([objects])
     return status_of(objects, await read_reports(namespaced, objects) if logs else Reports(), now)

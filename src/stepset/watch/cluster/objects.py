@@ -43,6 +43,8 @@ class RunObjects:
         deleted_by_follower: whether the follower has deleted the run. If True, a missing workload counts as deleted.
         events: the events about the objects of the run.
         history: the pods of the run, including replaced pods and pods of earlier attempts.
+        preemptors: the kind and the name of each object for which Kueue has preempted the run, by the object's uid.
+            Empty if the backend has not read the names.
         position: the run's position in Kueue's queue, from 1. None if the run is not queued or its position is unknown.
         unqueued: the reason why a suspended run has no Workload in its queue. None if the backend found no such reason.
     """
@@ -54,6 +56,7 @@ class RunObjects:
         self.deleted_by_follower = False
         self.events = Events()
         self.history = PodHistory()
+        self.preemptors: dict[str, str] = {}
         self.position: int | None = None
         self.unqueued: Unqueued | None = None
         self._owners: Owners[RunObjects] = Owners() if owners is None else owners
@@ -211,7 +214,8 @@ class RunObjects:
     def kueue_workloads(self) -> list[KueueWorkload]:
         """The Kueue Workloads of the run."""
         uids = self._workloads.uids
-        return [each for each in self._kueue_workloads.values() if uids.intersection(each.owners)]
+        found = [each for each in self._kueue_workloads.values() if uids.intersection(each.owners)]
+        return [each.naming(self.preemptors.get(each.preemptor, "")) for each in found]
 
     @property
     def queued(self) -> KueueWorkload | None:

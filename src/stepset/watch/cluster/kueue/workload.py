@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from stepset.run_status import Waiting
 from stepset.unstructured import Fields, conditions, holds, number, one_line, part, rows, text
@@ -20,10 +20,11 @@ _GIVEN_UP = "DeactivatedDueTo"
 
 _PREVIOUSLY = "Previously: "
 _PREEMPTED = re.compile(
-    r"Preempted to accommodate a workload \(UID: [^()]*\) due to ([^;]*)"
+    r"Preempted to accommodate a workload \(UID: [^()]*?(?:, JobUID: ([\w-]+))?\) due to ([^;]*)"
     r"(?:; preemptor path: [^;]*; preemptee path: [^;]*)?"
 )
 """Kueue's message about a preemption (v0.18.2 pkg/scheduler/preemption/preemption.go preemptionMessage)."""
+_BY_ANOTHER = "preempted by another workload"
 _INACTIVE_QUEUE = re.compile(r"(?:Local|Cluster)Queue \S+ is (?:inactive|stopped)$")
 """Kueue's message about an inactive queue. An administrator may have stopped the queue for maintenance. The message
 does not distinguish such a queue from a queue without a ResourceFlavor."""
@@ -39,6 +40,7 @@ class KueueWorkload(Struct, frozen=True):
         evicted: why Kueue has evicted the Workload, or "" if Kueue has not evicted the Workload.
         evicted_before: the reason of an earlier eviction after which Kueue reserved quota again. It is "" if there was
             no such eviction.
+        preemptor: the uid of the object for which Kueue has preempted the Workload, or "" if it is unknown.
         change: the change that a user must make before Kueue can admit the Workload. It is "" if Kueue may admit the
             Workload although no user makes a change.
         paused: whether the Workload may be admitted later although it needs a change. For example, an administrator has
@@ -55,6 +57,7 @@ class KueueWorkload(Struct, frozen=True):
     message: str
     evicted: str
     evicted_before: str = ""
+    preemptor: str = ""
     change: str = ""
     paused: bool = False
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +73,19 @@ class KueueWorkload(Struct, frozen=True):
         if self.evicted and self.evicted not in message:
             message = f"{message} (evicted: {self.evicted})".lstrip()
         return Waiting(self.queue or queue, self.reason, message, position, self.change, dict(self.requests))
+
+    def naming(self, preemptor: str) -> KueueWorkload:
+        """Returns the Workload with the name of the object for which Kueue has preempted the Workload.
+
+        `preemptor` is the kind and the name of this object, such as `JobSet digits-1`, or "" if they are unknown.
+        """
+        if not preemptor:
+            return self
+        message, evicted, before = (
+            each.replace(_BY_ANOTHER, f"preempted by {preemptor}")
+            for each in (self.message, self.evicted, self.evicted_before)
+        )
+        return structs.replace(self, message=message, evicted=evicted, evicted_before=before)
 
     def position_in(self, positions: Mapping[str, int]) -> int | None:
         """Returns the position of the Workload in a result of `read_positions`, or None if the position is missing."""
@@ -102,6 +118,7 @@ def read_kueue_workload(data: Fields) -> KueueWorkload:
         message=message,
         evicted=_sentence(evicted) or text(evicted, "reason") if holds(evicted) else "",
         evicted_before="" if holds(evicted) else _before(_sentence(evicted)),
+        preemptor=(found[1] or "") if (found := _PREEMPTED.search(one_line(text(evicted, "message")))) else "",
         change="" if admitted else change,
         paused=not given_up and (holds(evicted) or _INACTIVE_QUEUE.match(why) is not None),
         requests={} if admitted else _requests(rows(spec, "podSets")),
@@ -131,7 +148,7 @@ def _sentence(condition: Fields) -> str:
     >>> _sentence({"message": f"Previously: {why}; preemptor path: /a; preemptee path: /a"})
     'Previously: preempted by another workload due to prioritization in the ClusterQueue'
     """
-    return _PREEMPTED.sub(r"preempted by another workload due to \1", one_line(text(condition, "message")))
+    return _PREEMPTED.sub(rf"{_BY_ANOTHER} due to \2", one_line(text(condition, "message")))
 
 
 def _before(message: str) -> str:
