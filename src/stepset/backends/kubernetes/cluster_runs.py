@@ -194,16 +194,13 @@ class ClusterRuns:
         return await read_run(self.namespaced, await self.find(name), time.time(), logs=True)
 
     async def list(self, *, all_namespaces: bool = False) -> list[RunStatus]:
-        """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first.
-
-        Raises InfrastructureError if no run is found and the account cannot list the runs of the default target.
-        """
+        """Returns the state of every run in the namespace, or in all namespaces. The newest run comes first."""
         namespaced = replace(self.namespaced, namespace="") if all_namespaces else self.namespaced
         hidden: list[InfrastructureError] = []
         found = [status for _, status in await read_all(namespaced, time.time(), self._targets, hidden.append)]
+        if hidden and not found:
+            raise hidden[0]
         for error in hidden:
-            if not found:
-                raise error
             self._warn_once(error)
         return sorted(found, key=lambda run: run.created, reverse=True)
 

@@ -35,4 +35,6 @@ def _line(checked: Checked, target: str) -> str:
         accepted, tried = f"the job {place}", f"{checked.objects} objects, {counted(checked.pods, 'pod')}"
     else:  # a note states why
         accepted, tried = f"the objects of the job {place}, but the pods were not checked", f"{checked.objects} objects"
-    return f"server {checked.server}: accepts {accepted} (dry run of {tried}; {checked.permissions} permissions checked)"
+    return (
+        f"server {checked.server}: accepts {accepted} (dry run of {tried}; {checked.permissions} permissions checked)"
+    )
