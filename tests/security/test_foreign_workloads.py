@@ -11,7 +11,7 @@ from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.stop import delete, suspend
 from stepset.errors import BadInputError
-from stepset.targets.metadata import RUN
+from stepset.targets.metadata import RUN, SUBMITTED_BY
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import client_at
 
@@ -58,6 +58,7 @@ def test_a_workload_that_is_no_run_is_not_changed(stop: Stop, kind: str, foreign
 
 @pytest.mark.parametrize(("stop", "method"), [(delete, "DELETE"), (suspend, "PATCH")])
 def test_a_run_is_stopped(stop: Stop, method: str) -> None:
-    metadata = {"name": "run", "uid": "u", "namespace": "ns", "labels": {RUN: "run"}}
+    about = {"labels": {RUN: "run"}, "annotations": {SUBMITTED_BY: "user"}}  # submitted by stepset, and not applied
+    metadata = {"name": "run", "uid": "u", "namespace": "ns", **about}
     run = {"apiVersion": WORKLOADS["JobSet"], "kind": "JobSet", "metadata": metadata, "spec": {}}
     assert stopped(stop, run, run) == ("", [method])
