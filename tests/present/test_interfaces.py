@@ -158,7 +158,8 @@ WORDED: dict[str, tuple[str, ...]] = {
         r"run run: Pending \(Starting\), 2 ranks",
         r"run run: Pending \(Unschedulable\), 2 ranks",
         r"trouble: Unschedulable: no room for pod run-node-0-0-\w+: 0/2 nodes are available: .*"
-        r" Request less per node, wait for capacity, or loosen the scheduling constraints\.",
+        r" No machine has the labels that the job requires: compare node_selector and affinity of scheduling with"
+        r" kubectl get nodes --show-labels, and change the job or the labels\.",
     ),
     "no_image": (
         r"run run: Pending \(PullingImage\), 2 ranks",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepset.run_status import Failure, FailureKind, Phase
-from stepset.watch.advice import CREATE_ADVICE
+from stepset.watch.advice import CREATE_ADVICE, SELECTOR_ADVICE
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
@@ -107,7 +107,56 @@ def test_the_advice_about_a_missing_claim_is_to_create_it() -> None:
     """The scheduler reports a missing claim like missing resources."""
     advice = {name: trouble.advice for name in ("claim_missing", "no_room") if (trouble := final(name).trouble)}
     assert advice["claim_missing"] == CREATE_ADVICE
-    assert advice["no_room"].startswith("Request less per node")
+    assert advice["no_room"] == SELECTOR_ADVICE
+
+
+def test_the_message_about_a_missing_claim_states_once_that_it_is_missing() -> None:
+    trouble = final("claim_missing").trouble
+    assert trouble is not None
+    assert trouble.message.endswith('0/2 nodes are available: persistentvolumeclaim "nowhere" not found')
+
+
+@pytest.mark.parametrize(
+    ("reasons", "selected_out"),
+    [
+        ("2 node(s) didn't match Pod's node affinity/selector", True),
+        ("1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)", True),
+        ("1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector", False),
+        ("2 Insufficient cpu", False),
+        ("2 node(s) had untolerated taint {gpu: }", False),
+    ],
+)
+def test_the_advice_about_labels_that_no_node_has_is_to_change_the_selector(reasons: str, selected_out: bool) -> None:
+    """If a node with these labels has no room, the advice is to request less."""
+    message = f"0/2 nodes are available: {reasons}. preemption: 0/2 nodes are available: 2 Preemption is not helpful."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    changes = [
+        Change(change.verb, {**change.object, "status": {"phase": "Pending", "conditions": [condition]}})
+        if change.object["kind"] == "Pod"
+        else change
+        for change in stream("no_room")
+    ]
+    trouble = status_of(seen(changes), Reports(), 0.0).trouble
+    assert trouble is not None
+    assert (trouble.advice == SELECTOR_ADVICE) is selected_out
+
+
+def test_the_trouble_with_an_image_names_the_secret_that_the_kubelet_cannot_read() -> None:
+    changes = stream("no_image")
+    pod = next(each.object for each in reversed(changes) if each.object["kind"] == "Pod")
+    event = {
+        "kind": "Event",
+        "metadata": {"uid": "1", "name": "run.1"},
+        "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
+        "reason": "FailedToRetrieveImagePullSecret",
+        "type": "Warning",
+        "message": "Unable to retrieve some image pull secrets (regcred); attempting to pull may fail.",
+    }
+    trouble = status_of(seen([*changes, Change("ADDED", event)]), Reports(), 0.0).trouble
+    assert trouble is not None
+    assert trouble.message.endswith(
+        "; the kubelet cannot read the imagePullSecret regcred: create it, or correct its name"
+    )
 
 
 class TestTroubleEnds:

@@ -20,13 +20,15 @@ SHOWN = 6
 _KEPT = 400
 # The reasons of events that explain a failure although the events are not warnings.
 _RELEVANT = frozenset({"Preempted", "TaintManagerEviction", "NodeNotReady", "Evicted"})
+PULL_SECRET = ("FailedToRetrieveImagePullSecret",)
+"""The reason of events about an imagePullSecret that does not exist."""
 # The reasons of events that follow every failure, or that only report another attempt.
 _NOISE = frozenset(
     {
         "BackOff",
         "BackoffLimitExceeded",
         "FailedJobs",
-        "FailedToRetrieveImagePullSecret",
+        *PULL_SECRET,
         "PodGroupPending",  # of Volcano, at each start of a gang
         "ReachedMaxRestarts",
         "Restarting",

@@ -321,7 +321,9 @@ def _index(marks: Fields, name: str) -> int:
 def _unschedulable(scheduled: Fields) -> str:
     if not scheduled or holds(scheduled) or text(scheduled, "reason") == "SchedulingGated":
         return ""
-    return one_line(text(scheduled, "message")) or text(scheduled, "reason")
+    # The scheduler repeats the end of a message about a missing claim.
+    message = one_line(text(scheduled, "message")).replace("not found. not found", "not found")
+    return message or text(scheduled, "reason")
 
 
 def _since(condition: Fields | None) -> float | None:

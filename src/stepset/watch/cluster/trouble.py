@@ -15,8 +15,8 @@ from typing import Any
 from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
 from stepset.targets.workload_kinds import CREATORS
-from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, make_failure
-from stepset.watch.cluster.events import MOUNT, REFUSED, SANDBOX, Event
+from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, SELECTOR_ADVICE, make_failure
+from stepset.watch.cluster.events import MOUNT, PULL_SECRET, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
 from stepset.watch.cluster.workload import Workload
@@ -57,6 +57,12 @@ _MISSING = re.compile(
     r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|references non-existent (secret|config) key'
     r"|couldn't find key"
 )
+# The kubelet's event about imagePullSecrets (kubernetes v1.36 pkg/kubelet/kubelet_pods.go).
+_PULL_SECRETS = re.compile(r"image pull secrets \(([^()]{1,400})\)")
+# Parts of the scheduler's message (kubernetes v1.36 pkg/scheduler/framework/types.go, FitError, and its plugins).
+_NODES = re.compile(r"\b0/(\d{1,9}) nodes are available")
+_LABELS = re.compile(r"\b(\d{1,9}) node\(s\) didn't match Pod's node affinity/selector")
+_TAINTS = re.compile(r"\b(\d{1,9}) node\(s\) had untolerated taint")
 # The kubelet has not read the objects of a new pod yet.
 _CACHE_NOT_FILLED = re.compile(r"failed to sync \w+ cache|object \S+ not registered")
 # An admission webhook does not answer, or the server has problems.
@@ -112,7 +118,7 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     """Yields all problems, the worst first."""
     yield from _nodes(objects, workload, pods, now)
     waiting = [pod for pod in pods if not pod.over and not pod.running]
-    yield from _waits(waiting)
+    yield from _waits(objects, waiting)
     yield from _not_created(objects, workload, pods)
     yield from _mounts(objects, workload, waiting)
     yield from _no_room(objects, waiting)
@@ -135,7 +141,7 @@ def _nodes(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now: fl
         yield _trouble(NODE_LOST, FailureKind.INFRASTRUCTURE, text, silent[0])
 
 
-def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
+def _waits(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     """Yields the problems that the kubelet reports about waiting containers. Permanent problems come first."""
     waits = [(pod, pod.wait) for pod in waiting if pod.wait is not None]
     before = [(pod, wait) for pod, wait in waits if wait.container != CONTAINER and wait.reason in _ENDS_AGAIN]
@@ -150,11 +156,19 @@ def _waits(waiting: Sequence[Pod]) -> Iterator[Trouble]:
             kind, wait_limit = _kind_and_limit(wait)
             places, forbidden = _places([pod for pod, _ in found]), _FORBIDDEN.search(wait.message) is not None
             if reason == PULLING:
-                text = problems.no_image(places, _details(wait))
+                text = problems.no_image(places, _details(wait), _unread_pull_secrets(objects, waiting))
             else:
                 text = problems.cannot_start(places, _details(wait), forbidden_user=forbidden)
             serious = _CACHE_NOT_FILLED.search(wait.message) is None
             yield _trouble(reason, kind, text, found[0][0], wait_limit=wait_limit, serious=serious)
+
+
+def _unread_pull_secrets(objects: RunObjects, waiting: Sequence[Pod]) -> str:
+    """Returns the names of the imagePullSecrets that the kubelet could not read for the waiting pods, or ""."""
+    uids = {pod.uid for pod in waiting}
+    events = (event for event in objects.events.of(PULL_SECRET) if event.about in uids)
+    found = (_PULL_SECRETS.search(event.message) for event in events)
+    return ", ".join(dict.fromkeys(each[1] for each in found if each is not None))
 
 
 def _details(wait: Wait) -> str:
@@ -257,7 +271,20 @@ def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
         if _MISSING.search(without[0].unschedulable):
             failure = replace(found.failure, advice=CREATE_ADVICE)
             found = replace(found, failure=failure, wait_limit=FIX_BY_USER)
+        elif _only_selected_out(without[0].unschedulable):
+            found = replace(found, failure=replace(found.failure, advice=SELECTOR_ADVICE))
         yield found
+
+
+def _only_selected_out(message: str) -> bool:
+    """Returns whether the scheduler excludes every node because of its labels or taints, and a node by its labels.
+
+    `message` is the message of the scheduler. The count of a reason is the number of nodes with this reason.
+    """
+    nodes, labels = _NODES.search(message), _LABELS.search(message)
+    if nodes is None or labels is None:
+        return False
+    return int(labels[1]) + sum(map(int, _TAINTS.findall(message))) >= int(nodes[1])
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:

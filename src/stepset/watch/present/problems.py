@@ -40,9 +40,10 @@ def ends_again(pods: Pods, container: str, why: str) -> str:
     return f"{_named(pods)} cannot be started, as its container {container} ends again and again: {why}"
 
 
-def no_image(pods: Pods, why: str) -> str:
-    """Returns that the kubelet cannot get an image."""
-    return f"{_named(pods)} cannot get the image: {why}"
+def no_image(pods: Pods, why: str, unread: str = "") -> str:
+    """Returns that the kubelet cannot get an image. `unread` are the imagePullSecrets that the kubelet cannot read."""
+    secret = f"; the kubelet cannot read the imagePullSecret {unread}: create it, or correct its name" if unread else ""
+    return f"{_named(pods)} cannot get the image: {why}{secret}"
 
 
 def cannot_start(pods: Pods, why: str, *, forbidden_user: bool = False) -> str:
