@@ -48,7 +48,8 @@ class Viewer:
             return (200, {}) if self.served else (404, {"kind": "Status", "code": 404})
         if path.endswith("/jobsets"):
             where = 'in the namespace "ns"' if "/namespaces/" in path else "at the cluster scope"
-            return 403, {"kind": "Status", "code": 403, "message": f"{REASON} {where}"}
+            reason = REASON.replace("list", "create") if method == "POST" else REASON
+            return 403, {"kind": "Status", "code": 403, "message": f"{reason} {where}"}
         items = self.jobs if path.startswith("/apis/batch/v1") and path.endswith("/jobs") else []
         kind, version = ("JobList", "batch/v1") if items else ("List", "v1")
         return 200, {"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "7"}, "items": items}
@@ -72,8 +73,7 @@ def test_if_no_run_is_found_the_missing_permission_is_an_error(
     assert main([*command, *flags, "--namespace", "ns"]) == 3
     output = capsys.readouterr()
     assert output.out == ""
-    assert REASON in output.err
-    assert REMEDY in output.err
+    assert f'{REASON} in the namespace "ns"; {REMEDY}' in output.err
 
 
 def test_prune_without_runs_succeeds_with_a_warning(flags: list[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -115,3 +115,11 @@ def test_a_list_of_all_namespaces_does_not_advise_to_list_all_namespaces(
     assert capsys.readouterr().err == (
         "stepset: no runs found in any namespace; for the runs on this machine use --backend local\n"
     )
+
+
+def test_the_error_about_a_submission_does_not_state_that_a_readable_namespace_might_not_exist(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["--framework", "plain", "--image", "image", "--command", "--", "true"]
+    assert main(["run", *flags, "--namespace", "ns", *job]) == 3
+    assert f'{REASON.replace("list", "create")} in the namespace "ns"; {REMEDY}' in capsys.readouterr().err

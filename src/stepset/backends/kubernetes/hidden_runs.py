@@ -48,7 +48,8 @@ async def unlisted_default_target(
     refused = [reply for kind, reply in zip(kinds, replies, strict=True) if kind == default and lacks_permission(reply)]
     if not refused or (await namespaced.client.get(default.discovery)).status == NOT_FOUND:
         return None
-    return namespaced.granting(TARGET).missing_permission(refused[0], in_namespace=found)
+    exists = found or await namespaced.namespace_is_readable()
+    return namespaced.granting(TARGET).missing_permission(refused[0], in_namespace=exists)
 
 
 async def hidden_targets(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.permissions import Grant, lacks_permission, missing_permission
 from stepset.backends.kubernetes.api.replies import RefusedError, Reply
-from stepset.backends.kubernetes.api.resources import Manifest, Resource, resource_of, target_of
+from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest, Resource, resource_of, target_of
 from stepset.backends.option_names import option
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.validation.syntax import namespace_problem
@@ -75,6 +75,10 @@ class NamespacedClient:
     def path_of(self, manifest: Manifest) -> str:
         """Returns the path of the object in a manifest."""
         return self.one(resource_of(manifest), manifest["metadata"]["name"])
+
+    async def namespace_is_readable(self) -> bool:
+        """Returns whether the account can read the namespace. False does not mean that the namespace does not exist."""
+        return bool(self.namespace) and (await self.client.get(f"{NAMESPACES.path('')}/{self.namespace}")).accepted
 
     async def create(self, manifest: Manifest) -> Reply:
         """Creates an object. The server removes unknown fields, and returns a warning for each unknown field."""

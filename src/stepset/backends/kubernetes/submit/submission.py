@@ -16,7 +16,7 @@ from typing import Any
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import account_name, lacks_permission
 from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply, UnreachableError
-from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest, resource_of
+from stepset.backends.kubernetes.api.resources import Manifest, resource_of
 from stepset.backends.kubernetes.applied import owned_by
 from stepset.backends.kubernetes.stop import any_pods, delete, exists_with_uid
 from stepset.backends.kubernetes.submit.access_review import grant_of
@@ -333,8 +333,8 @@ class _Submission:
         if no_namespace(reply):
             raise BadInputError(namespace_missing(reply, self._namespaced.namespace, self._namespaced.grant.interface))
         if lacks_permission(reply):
-            place = await self._namespaced.client.get(f"{NAMESPACES.path('')}/{self._namespaced.namespace}")
-            raise self._namespaced.missing_permission(reply, in_namespace=place.accepted)
+            exists = await self._namespaced.namespace_is_readable()
+            raise self._namespaced.missing_permission(reply, in_namespace=exists)
         found = list(refusals(reply, manifest, self._mapper))
         raise BadInputError(*(found or [f"{manifest['kind']} {manifest['metadata']['name']}: exists already"]))
 
