@@ -246,6 +246,25 @@ class TestPodSeen:
         assert self.reported([*others, Change("ADDED", {**pods[0].object, "metadata": forged})]) == []
 
 
+def test_a_pod_that_claims_the_place_of_another_pod_stays_foreign_after_its_controller_has_released_it() -> None:
+    """A Job releases a pod that has the Job as its owner, but not the labels that the Job selects."""
+    pods, others = _pods("jobset_succeeds")
+    router = Router()
+    router.see([*others, pods[0]])
+    objects = router.objects("train")
+    assert objects is not None
+    about = {
+        **pods[0].object["metadata"],
+        "name": "forged",
+        "uid": "forged",
+        "creationTimestamp": "2031-01-01T00:00:00Z",
+    }
+    for verb, owners in (("ADDED", about["ownerReferences"]), ("MODIFIED", []), ("MODIFIED", []), ("DELETED", [])):
+        router.see([Change(verb, {**pods[0].object, "metadata": {**about, "ownerReferences": owners}})])
+        assert objects.owns(pods[0].object["metadata"]["uid"])
+        assert not objects.owns("forged")
+
+
 def _pods(scenario: str) -> tuple[list[Change], list[Change]]:
     """The changes of the pods of a run, and its other changes."""
     changes = renamed(scenario, "train")

@@ -174,8 +174,10 @@ class RunObjects:
         if deleted and self.history.is_surplus(uid):
             self._owners.remove(uid)
             return self.history.forget(uid)
-        # If the pod's controller has released the pod, the log of the pod may still be read.
-        changed = self.history.see(pod) if pod is not None else self.history.forget(uid)
+        # If the pod's controller has released the pod, the log of the pod may still be read. A surplus pod stays
+        # surplus: a Job releases a pod of another user whose labels do not match the selector of the Job.
+        released = pod is None and not self.history.is_surplus(uid)
+        changed = self.history.forget(uid) if released else pod is not None and self.history.see(pod)
         return self._add(uid, deleted) or changed
 
     def _read_pod(self, change: Change, owner: Owner, creator: Workload) -> Pod | None:
