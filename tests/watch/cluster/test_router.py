@@ -253,14 +253,11 @@ def test_a_pod_that_claims_the_place_of_another_pod_stays_foreign_after_its_cont
     router.see([*others, pods[0]])
     objects = router.objects("train")
     assert objects is not None
-    about = {
-        **pods[0].object["metadata"],
-        "name": "forged",
-        "uid": "forged",
-        "creationTimestamp": "2031-01-01T00:00:00Z",
-    }
-    for verb, owners in (("ADDED", about["ownerReferences"]), ("MODIFIED", []), ("MODIFIED", []), ("DELETED", [])):
-        router.see([Change(verb, {**pods[0].object, "metadata": {**about, "ownerReferences": owners}})])
+    forged = {**pods[0].object["metadata"], "uid": "forged", "creationTimestamp": "2031-01-01T00:00:00Z"}
+    released = {**pods[0].object, "metadata": {**forged, "name": "forged", "ownerReferences": []}}
+    claims = {**pods[0].object, "metadata": {**forged, "name": "forged"}}
+    for change in (Change("ADDED", claims), Change("MODIFIED", released), Change("DELETED", released)):
+        router.see([change])
         assert objects.owns(pods[0].object["metadata"]["uid"])
         assert not objects.owns("forged")
 
