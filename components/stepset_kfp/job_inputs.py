@@ -12,9 +12,7 @@ from typing import Any
 
 import yaml
 
-from stepset.defaults import JOB_FIELDS as JOB_FIELDS
-from stepset.defaults import LIST_FIELDS as LIST_FIELDS
-from stepset.defaults import MAPPING_FIELDS as MAPPING_FIELDS
+from stepset.defaults import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS
 from stepset.errors import BadInputError
 from stepset.spec.yamlfile import read_yaml
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepset.defaults import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS
 from stepset.errors import BadInputError
 from stepset.frameworks import make_plan
 from stepset.log_sources import check_ranks
@@ -28,7 +29,7 @@ from stepset.targets.validation.preflight import check
 from stepset.watch.present.sources import ranks_to_log
 from stepset_kfp.authoring.encoding import WORDS, WORKSPACE, Encoder, has_runtime_value, is_channel, text_parts, type_of
 from stepset_kfp.encoding import with_decoded_inputs
-from stepset_kfp.job_inputs import JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS, job_mapping, not_mappings
+from stepset_kfp.job_inputs import job_mapping, not_mappings
 from stepset_kfp.options import check_options, problems_of
 from stepset_kfp.step.owner import Identity
 from stepset_kfp.task_config import WORKSPACE_MOUNT, with_task_config

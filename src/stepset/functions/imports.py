@@ -24,13 +24,15 @@ def imports_of(function: Callable[..., Any], names: Collection[str]) -> Statemen
     """
     plain = inspect.unwrap(function)
     known: Mapping[str, Any] = getattr(plain, "__globals__", {})
-    written: Statements = {}
-    for text in _texts(plain, known):
-        for name, statement in _written(text, {each: known[each] for each in names if each in known}):
-            written[name] = tuple(dict.fromkeys((*written.get(name, ()), statement)))
-    derived = {name: _derived(name, known[name], plain.__module__) for name in names if name in known}
-    found = {name: written.get(name) or ((derived[name],) if derived[name] else ()) for name in sorted(derived)}
-    return {name: statements for name, statements in found.items() if statements}
+    values = {name: known[name] for name in sorted(names) if name in known}
+    found: dict[str, dict[str, None]] = {name: {} for name in values}  # the keys are the statements
+    for text in _texts(plain, known) if values else ():
+        for name, statement in _written(text, values):
+            found[name][statement] = None
+    for name, value in values.items():
+        if not found[name] and (statement := _derived(name, value, plain.__module__)):
+            found[name][statement] = None
+    return {name: tuple(statements) for name, statements in found.items() if statements}
 
 
 def _texts(function: Callable[..., Any], known: Mapping[str, Any]) -> Iterator[str]:

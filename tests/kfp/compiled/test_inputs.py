@@ -12,13 +12,14 @@ from google.protobuf.struct_pb2 import Struct
 from kfp.dsl import TaskConfig
 from kfp.dsl.pipeline_channel import PipelineParameterChannel
 
+from stepset.defaults import JOB_FIELDS
 from stepset.errors import BadInputError
 from stepset.spec.job import TrainingJob
 from stepset.spec.load import parse_job, read_job_file
 from stepset_kfp.authoring.distributed_train import prepare, with_job
 from stepset_kfp.authoring.encoding import Encoder
 from stepset_kfp.encoding import whole, with_decoded_inputs
-from stepset_kfp.job_inputs import JOB_FIELDS, job_mapping
+from stepset_kfp.job_inputs import job_mapping
 from stepset_kfp.packing import from_text, script_archive, unpack
 from stepset_kfp.task_config import with_task_config
 from stepset_kfp.training.distributed_train.component import distributed_train as component

@@ -184,6 +184,7 @@ def cancel(
     selection.check(names or ())
     flags = backend_args.as_flags
     backend = backend_args.open_backend()
+    chosen = bool(names)
     if not names:
         active = [run for run in selection.runs(backend) if not run.phase.final]
         if not active:
@@ -195,8 +196,9 @@ def cancel(
     asked: dict[str, RunStatus] = {}
     for name in names:
         with errors:
-            if asked and backend.status(name).name in asked:
-                continue  # two names may select the same run, and a second request kills its ranks
+            # Two given names may select the same run, and a second request kills its ranks.
+            if chosen and asked and backend.status(name).name in asked:
+                continue
             before = request_stop(backend, name, kill=now)
             asked[before.name] = before
             if not before.phase.final:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepset.backends.kubernetes.api.client import Client
-from stepset.backends.kubernetes.api.replies import NOT_FOUND
-from stepset.backends.kubernetes.api.resources import KUEUE_VERSIONS, PRIORITY_CLASSES, Manifest, Resource
+from stepset.backends.kubernetes.api.replies import NOT_FOUND, Reply
+from stepset.backends.kubernetes.api.resources import KUEUE_VERSIONS, NAMESPACES, PRIORITY_CLASSES, Manifest, Resource
 from stepset.unstructured import part, rows, text
 
 _LISTED = 10
@@ -56,6 +56,11 @@ async def kueue_resource(client: Client, plural: str) -> Resource | None:
         if (await client.get(resource.discovery)).status != NOT_FOUND:
             return resource
     return None
+
+
+async def get_namespace(client: Client, name: str) -> Reply:
+    """Reads a namespace. Most accounts cannot read namespaces."""
+    return await client.get(f"{NAMESPACES.path('')}/{name}")
 
 
 async def look_up(client: Client, resource: Resource, namespace: str, name: str) -> Lookup:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.lookup import get_namespace
 from stepset.backends.kubernetes.api.permissions import Grant, lacks_permission, missing_permission
 from stepset.backends.kubernetes.api.replies import RefusedError, Reply
-from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest, Resource, resource_of, target_of
+from stepset.backends.kubernetes.api.resources import Manifest, Resource, resource_of, target_of
 from stepset.backends.option_names import option
 from stepset.errors import BadInputError, InfrastructureError, StepsetError
 from stepset.targets.validation.syntax import namespace_problem
@@ -78,7 +79,7 @@ class NamespacedClient:
 
     async def namespace_is_readable(self) -> bool:
         """Returns whether the account can read the namespace. False does not mean that the namespace does not exist."""
-        return bool(self.namespace) and (await self.client.get(f"{NAMESPACES.path('')}/{self.namespace}")).accepted
+        return bool(self.namespace) and (await get_namespace(self.client, self.namespace)).accepted
 
     async def create(self, manifest: Manifest) -> Reply:
         """Creates an object. The server removes unknown fields, and returns a warning for each unknown field."""

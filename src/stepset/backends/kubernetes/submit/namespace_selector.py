@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 
 from stepset.backends.kubernetes.api.client import Client
-from stepset.backends.kubernetes.api.resources import NAMESPACES, Manifest
+from stepset.backends.kubernetes.api.lookup import get_namespace
+from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.unstructured import Fields, part, rows, text
 
 _NAME = "kubernetes.io/metadata.name"
@@ -30,7 +31,7 @@ async def excludes(client: Client, cluster_queue: Manifest, namespace: str) -> s
         selector, labels = part(spec, "namespaceSelector"), {_NAME: namespace}
         expressions = rows(selector, "matchExpressions")
         if {*part(selector, "matchLabels"), *(text(each, "key") for each in expressions)} - {_NAME}:
-            found = await client.get(f"{NAMESPACES.path('')}/{namespace}")
+            found = await get_namespace(client, namespace)
             if not found.accepted:
                 return ""
             labels |= part(found.body, "metadata", "labels")

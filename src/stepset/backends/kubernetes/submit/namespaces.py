@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.lookup import get_namespace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND
-from stepset.backends.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES
+from stepset.backends.kubernetes.api.resources import CONFIG_MAPS
 from stepset.backends.kubernetes.submit.refusals import namespace_missing, no_namespace
 from stepset.backends.option_names import Interface
 from stepset.unstructured import part, text
@@ -20,7 +21,7 @@ async def namespace_problem(client: Client, namespace: str, interface: Interface
 
     Raises InfrastructureError if the server cannot be reached.
     """
-    found = await client.get(f"{NAMESPACES.path('')}/{namespace}")
+    found = await get_namespace(client, namespace)
     if found.status == NOT_FOUND or (found.accepted and text(part(found.body, "status"), "phase") == "Terminating"):
         return namespace_missing(found, namespace, interface)
     if found.accepted or read_only:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.lookup import get_namespace
 from stepset.backends.kubernetes.api.replies import NOT_FOUND
-from stepset.backends.kubernetes.api.resources import NAMESPACES, SERVICE_ACCOUNTS, Manifest
+from stepset.backends.kubernetes.api.resources import SERVICE_ACCOUNTS, Manifest
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.refusals import namespace_missing
 from stepset.targets.pod_templates import templates_of
@@ -40,7 +41,7 @@ async def missing_service_accounts(
     for name in sorted(named):
         reply = await client.get(f"{SERVICE_ACCOUNTS.path(namespace)}/{name}")
         if reply.lacks_object:
-            found = await client.get(f"{NAMESPACES.path('')}/{namespace}")
+            found = await get_namespace(client, namespace)
             if found.status == NOT_FOUND:
                 return [namespace_missing(found, namespace, mapper.interface)]
             field = mapper.scheduling("serviceAccountName")
