@@ -24,12 +24,11 @@ BUDGET = 1.05
 WORKER = r"""
 import asyncio, io, json, sys, time
 from pathlib import Path
-from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.state.reports import Reports
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.status import status_of
 from stepset.watch.lines import Joiner, Splitter, log_lines
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import ListWatch, decode_list
 from stepset.watch.log_cursor import LogCursor
 from stepset.backends.kubernetes.logs.rows import rows_of
 from types import SimpleNamespace
@@ -52,7 +51,7 @@ def list_():
         states(router)
 
 def watch_():
-    watch, router = ListWatch(decode=decode_event), Router()
+    watch, router = ListWatch(), Router()
     watch.next_request()
     watch.listed(EMPTY)
     for start in range(0, len(events), 65536):

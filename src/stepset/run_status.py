@@ -346,7 +346,8 @@ class RunStatus:
     def with_ttl(self, ttl: float | None) -> RunStatus:
         """Returns the status that expires `ttl` seconds after its end. Without a ttl or an end, `expires` is None."""
         over = self.phase.final and self.finished is not None and ttl is not None
-        return replace(self, expires=self.finished + ttl if over else None)  # type: ignore[operator]  # checked above
+        expires = self.finished + ttl if over else None  # type: ignore[operator]  # checked above
+        return self if expires == self.expires else replace(self, expires=expires)
 
     def expired(self, now: float) -> bool:
         """Returns whether the ttl of the run has expired at the time `now`, in seconds since the epoch."""

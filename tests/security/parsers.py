@@ -54,7 +54,6 @@ from stepset.spec import load_job
 from stepset.spec.load import read_job_file
 from stepset.watch.agent_events import read_events
 from stepset.watch.bounded_json import parse_json
-from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.cluster.events import read_event
 from stepset.watch.cluster.kueue.workload import read_kueue_workload, read_positions
 from stepset.watch.cluster.pods import read_pod
@@ -62,7 +61,7 @@ from stepset.watch.cluster.verdict import parse_verdict, verdict_text
 from stepset.watch.cluster.workload import read_ranks, read_workload
 from stepset.watch.diagnose import Observation, diagnose
 from stepset.watch.lines import Joiner, Splitter
-from stepset.watch.list_watch import ListWatch
+from stepset.watch.list_watch import ListWatch, decode_list
 from stepset.watch.log_cursor import LogCursor
 from stepset.watch.redacted_lines import RedactedLines
 from stepset.watch.state.reports import Reports
@@ -144,7 +143,7 @@ def verdict(data: bytes) -> None:
 
 
 def watch(data: bytes) -> None:
-    list_watch = ListWatch(decode=decode_event)
+    list_watch = ListWatch()
     list_watch.next_request()
     list_watch.listed({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []})
     for change in list_watch.data(data + b"\n"):

@@ -8,7 +8,6 @@ from functools import cache
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stepset.watch.cluster.decoding import decode_event
 from stepset.watch.cluster.ownership import UnreadableObjectError
 from stepset.watch.cluster.router import Router
 from stepset.watch.cluster.status import status_of
@@ -43,7 +42,7 @@ def test_any_bytes_of_a_watch_are_read(name: str, cuts: list[tuple[int, int, byt
     for at, length, piece in cuts:
         place = at % len(data)
         data = data[:place] + piece + data[place + length :]
-    list_watch, router = ListWatch(decode=decode_event), Router()
+    list_watch, router = ListWatch(), Router()
     list_watch.next_request()
     list_watch.listed(LISTING)
     for start in range(0, len(data), size):

@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepset.watch.cluster.decoding import decode_event
 from stepset.watch.cluster.kueue.workload import read_kueue_workload, read_positions
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
-from stepset.watch.list_watch import Change
+from stepset.watch.list_watch import Change, decode_event
 from stepset.watch.state.reports import Reports
 
 JSON = st.recursive(

@@ -10,8 +10,7 @@ from stepset.backends.kubernetes.api.client import REQUEST_TIMEOUT, Client
 from stepset.backends.kubernetes.api.replies import read_reply
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError
-from stepset.watch.cluster.decoding import decode_list
-from stepset.watch.list_watch import Change, ListWatch
+from stepset.watch.list_watch import Change, ListWatch, decode_list
 
 PAGE_BYTES = 64 * 1024 * 1024
 """The maximum size of a page in bytes. Each object may have 256 KiB of annotations and 1.5 MiB of other fields."""

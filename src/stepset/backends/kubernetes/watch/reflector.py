@@ -21,7 +21,6 @@ from stepset.backends.kubernetes.api.replies import FORBIDDEN, GONE, NOT_FOUND, 
 from stepset.backends.kubernetes.watch.pages import read_page
 from stepset.backends.kubernetes.watch.selectors import Collection
 from stepset.errors import InfrastructureError, StepsetError
-from stepset.watch.cluster.decoding import decode_event
 from stepset.watch.list_watch import Change, ListWatch
 from stepset.watch.retries import LONGEST_DELAY, Retries
 
@@ -59,7 +58,7 @@ class Reflector:
 
     def __init__(self, client: Client, collection: Collection, changed: Changed) -> None:
         self._client, self._collection, self._changed = client, collection, changed
-        self._list_watch = ListWatch(collection.wanted, decode_event)
+        self._list_watch = ListWatch(collection.wanted)
         self._grace = RefusalGrace()
         self._request = anyio.CancelScope()
         self.silent_since: float | None = None

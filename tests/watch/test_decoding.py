@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from stepset.run_status import RunStatus
-from stepset.watch.cluster.decoding import decode_event, decode_list
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
-from stepset.watch.list_watch import Change
+from stepset.watch.list_watch import Change, decode_event, decode_list
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import NAMES, stream
 
