@@ -94,6 +94,22 @@ def test_other_values_with_one_meaning_become_json(returned: str, result: Any, t
 
 
 @pytest.mark.local
+def test_a_dataclass_becomes_a_mapping_of_its_fields(tmp_path: Path) -> None:
+    source = """
+def fit():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Scores:
+        loss: float
+        best: object = None
+
+    return Scores(0.25, best=Scores(0.5))
+"""
+    assert returned_by(source, tmp_path) == ({"loss": 0.25, "best": {"loss": 0.5, "best": None}}, "")
+
+
+@pytest.mark.local
 @pytest.mark.parametrize(
     ("body", "result", "where"),
     [

@@ -92,6 +92,8 @@ def _stepset_json(value, place, outer):
         _stepset_note(f"{{place}} contains itself, or has too many levels; the result contains null instead")
         return float("nan")
     outer = (*outer, id(value))
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        value = {{name: getattr(value, name) for name in value.__dataclass_fields__}}
     if hasattr(value, "keys") and hasattr(value, "items"):
         return {{
             key if isinstance(key, str) else str(key): _stepset_json(each, f"{{place}}[{{key!r}}]", outer)
