@@ -103,6 +103,19 @@ def test_a_run_with_the_agent_has_no_such_note() -> None:
     assert make_plan(parse_job({"framework": "plain", "agent": True, "command": ["./solver"]})).notes == ()
 
 
+@pytest.mark.parametrize("hang", ["off", {}, {"after": "10m"}, {"after": "5s", "first": "30m"}, {"action": "fail"}])
+def test_a_job_whose_times_of_a_hang_are_clear_has_no_note(hang: object) -> None:
+    assert make_plan(parse_job({"framework": "plain", "command": ["python", "a.py"], "hang": hang})).notes == ()
+
+
+def test_a_note_states_that_a_short_time_without_progress_does_not_apply_to_the_start() -> None:
+    job = {"framework": "torch", "script": "a.py", "hang": {"after": "5s", "action": "fail"}}
+    assert make_plan(parse_job(job)).notes == (
+        "hang: after: 5s applies only from the first step on, which is a reported step or a finished collective; a hang"
+        " before the first step is reported after first: 30m",
+    )
+
+
 COUNTING = [form.framework for form in FORMS if form.counts_devices]
 CLAIM = {"containers": [{"name": "node", "resources": {"claims": [{"name": "gpus"}]}}]}
 # Resources of a node with 8 CPUs -> processes per node for `auto`.

@@ -20,6 +20,8 @@ from stepset.plan.exec_limits import exec_problems
 from stepset.plan.model import LaunchPlan
 from stepset.spec.job import TrainingJob
 from stepset.spec.options import KINDS, NodeLaunched
+from stepset.spec.parts import HangTimes
+from stepset.spec.quantity import format_duration
 
 FRAMEWORKS: Mapping[str, FrameworkSpec] = {
     kind: import_module(f"stepset.frameworks.kinds.{kind}").SPEC for kind in KINDS
@@ -40,8 +42,7 @@ def make_plan(job: TrainingJob) -> LaunchPlan:
     if problems := check_launcher_flags(job, plan):
         raise BadInputError(*problems)
     notes = [*launcher_notes(job, plan), *notes_on_ranks(job, plan), *dollar_notes(job), *argument_notes(job.args)]
-    if not uses_agent(job):
-        notes = [*notes, _without_agent(job)]
+    notes += _hang_notes(job) if uses_agent(job) else [_without_agent(job)]
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
 
@@ -55,6 +56,17 @@ def _without_agent(job: TrainingJob) -> str:
         f"agent: off, {why}: the run reports no result, no progress and no cause of a failure, and its pods do not wait"
         " for each other; set agent: true if the image has python3"
     )
+
+
+def _hang_notes(job: TrainingJob) -> list[str]:
+    """Returns a note if the job shortens the time without progress, but not the time before the first step."""
+    hang = job.hang_times
+    if hang is None or "first" in hang.model_fields_set or hang.after >= HangTimes().after:
+        return []
+    return [
+        f"hang: after: {format_duration(hang.after)} applies only from the first step on, which is a reported step or"
+        f" a finished collective; a hang before the first step is reported after first: {format_duration(hang.first)}"
+    ]
 
 
 def _planned(job: TrainingJob) -> LaunchPlan:
