@@ -53,6 +53,20 @@ class TestRender:
         assert (result.code, result.out) == (2, "")
         assert result.errors[0].startswith("stepset: job.yaml: the run's name: 'Digits' is not a DNS-1035 label; use")
 
+    @pytest.mark.parametrize(
+        ("fields", "named"),
+        [
+            (("--framework", "mpi"), "Secret digits-mpi-ssh-auth"),
+            (("--set", "framework.elastic={min_nodes: 1, max_nodes: 2}"), "ConfigMap digits-agent"),
+        ],
+    )
+    def test_a_note_names_an_object_with_placeholders(
+        self, cli: Cli, job: Path, fields: tuple[str, ...], named: str
+    ) -> None:
+        result = cli("render", "job.yaml", *fields)
+        assert result.code == 0
+        assert result.err.startswith(f"stepset: note: {named} contains placeholders, ")
+
     def test_accepts_a_script_with_flags(self, cli: Cli, job: Path) -> None:
         result = cli("render", "train.py", "--image", "a:1", "--nodes", "3", "--", "--epochs", "2")
         spec = list(yaml.safe_load_all(result.out))[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]

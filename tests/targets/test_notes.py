@@ -1,4 +1,4 @@
-"""A checkpoint_dir that no volume holds is noted before a run on a cluster."""
+"""Notes before a run on a cluster: a checkpoint_dir that no volume holds, and secrets in the job itself."""
 
 import pytest
 
@@ -44,3 +44,26 @@ def test_checkpoints_that_are_lost_with_a_pod_are_noted(fields: dict) -> None:
 )
 def test_checkpoints_on_a_volume_are_not_noted(fields: dict) -> None:
     assert cluster_notes(parse_job({"script": "train.py", "checkpoint_dir": "/ckpt/digits", **fields})) == ()
+
+
+@pytest.mark.parametrize("name", ["WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password", "TOKEN"])
+def test_a_secret_in_the_job_itself_is_noted_without_its_value(name: str) -> None:
+    (note,) = cluster_notes(parse_job({"script": "train.py", "env": {name: "hunter2"}}))
+    assert note == (
+        f"env.{name}: everyone who can read the pods of the run can read this value; store it in a Secret, and write"
+        " {secret: NAME, key: KEY}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_TOKEN_PATH", "/run/token"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("HF_TOKEN", {"secret": "hf", "key": "token"}),
+        ("HF_TOKEN", ""),
+        ("MONKEY", "x"),
+    ],
+)
+def test_other_variables_have_no_note(name: str, value: object) -> None:
+    assert cluster_notes(parse_job({"script": "train.py", "env": {name: value}})) == ()

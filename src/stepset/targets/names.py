@@ -102,6 +102,12 @@ def placeholder(key: str) -> str:
     return f"<{key}: made when the run is submitted>"
 
 
+def has_placeholder(manifest: Mapping[str, Any]) -> bool:
+    """Returns whether a rendered Secret or ConfigMap contains a placeholder of `placeholder`."""
+    data = {**(manifest.get("data") or {}), **(manifest.get("stringData") or {})}
+    return any(value == placeholder(key) for key, value in data.items())
+
+
 # The strings that `PodNames` returns for placeholders that do not depend on the plan.
 _FIXED: Mapping[type, str] = {
     ResultFile: RESULT_FILE,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
+from stepset.spec.environ import EnvText
 from stepset.spec.job import TrainingJob
 from stepset.spec.template import beside_node, writable_mounts
 from stepset.targets.validation.restricted import ssh_port_notes
 from stepset.targets.validation.volume_mounts import shared_memory_notes
+
+_SECRET = re.compile(r"(?i)(?:^|_)(?:token|secret|password|passwd|api_?key|secret_(?:access_)?key)$")
+"""Matches the names of variables whose values are secrets. `HF_TOKEN_PATH` and `TOKENIZERS_PARALLELISM` are not."""
 
 
 def cluster_notes(job: TrainingJob) -> tuple[str, ...]:
@@ -17,7 +23,18 @@ def cluster_notes(job: TrainingJob) -> tuple[str, ...]:
     >>> cluster_notes(TrainingJob(script="train.py", checkpoint_dir="/ckpt/digits"))[0].partition("; ")[2]
     'add storage: [{path: /ckpt/digits, claim: NAME}]'
     """
-    return (*_checkpoint_notes(job), *shared_memory_notes(job), *ssh_port_notes(job), *container_notes(job))
+    notes = (_secret_notes, _checkpoint_notes, shared_memory_notes, ssh_port_notes, container_notes)
+    return tuple(chain.from_iterable(each(job) for each in notes))
+
+
+def _secret_notes(job: TrainingJob) -> Iterator[str]:
+    """Yields a note for each variable whose name is that of a secret, and whose value is in the job."""
+    for name, value in job.env.items():
+        if isinstance(value, EnvText) and value.value and _SECRET.search(name):
+            yield (
+                f"env.{name}: everyone who can read the pods of the run can read this value; store it in a Secret, and"
+                " write {secret: NAME, key: KEY}"
+            )
 
 
 def checkpoint_notes(checkpoint_dir: str, volumes: Iterable[str]) -> Iterator[str]:

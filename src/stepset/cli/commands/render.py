@@ -49,10 +49,11 @@ def render(
     reject the objects, the command prints one line for each problem, and the exit code is 2.
     """
     from stepset.cli.arguments.job_input import read_job
-    from stepset.cli.output.terminal import write_out
+    from stepset.cli.output.terminal import print_line, write_out
     from stepset.rendering import make_request
     from stepset.rendering import render as render_request
     from stepset.sources import read_sources
+    from stepset.targets.names import has_placeholder
 
     given = read_job(args)
     request = make_request(given.job, read_sources(given.job, given.base_dir), run=run_name, namespace=namespace)
@@ -61,6 +62,11 @@ def render(
     except BadInputError as error:
         raise error.at(given.where) from error
     write_out(_as_text(objects, output))
+    for each in filter(has_placeholder, objects):
+        print_line(
+            f"note: {each['kind']} {each['metadata']['name']} contains placeholders, because the output must be"
+            " reproducible; replace their values before you apply the objects (docs/guides/gitops.md#generated-values)"
+        )
     return 0
 
 

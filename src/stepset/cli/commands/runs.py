@@ -173,6 +173,8 @@ def cancel(
       stepset cancel --job digits
       stepset cancel -l team=vision --backend kubernetes
 
+    On a cluster, the command deletes the runs with their pods and logs.
+
     The command stops all runs before it waits. If one of the runs cannot be stopped, the command stops the other runs.
     The exit code is then the exit code of the first error. With --job or -l, the command stops the runs that have not
     ended, and asks for confirmation on a terminal. With -o json, the command prints one JSON object for each run.
