@@ -33,7 +33,7 @@ class TrainingLineage:
     inlets: list[Any]
     outlets: list[Any]
     checkpoint_dir: str | None
-    _environment: dict[str, str]
+    warm_start_env: Mapping[str, str]
     _status: RunStatus | None = None
     """The final status of the run. None until the run has finished."""
 
@@ -68,7 +68,7 @@ class TrainingLineage:
         from stepset_airflow.openlineage.facets import datasets, training_facet
 
         return OperatorLineage(
-            inputs=datasets([*self.inlets, self._environment.get(WARM_START)]),
+            inputs=datasets([*self.inlets, self.warm_start_env.get(WARM_START)]),
             outputs=datasets(outputs),
             run_facets={FACET: training_facet(self._job_or_none(), self._status)},
         )
@@ -79,9 +79,9 @@ class TrainingLineage:
         If the decorator created the task, the job is invalid before the task runs, because the program is missing.
         """
         from stepset.errors import BadInputError
+        from stepset_airflow.run.job_fields import job_of_task
 
         try:
-            job: TrainingJob = self.job_and_base()[0]  # type: ignore[attr-defined]  # the operator's
+            return job_of_task(self)[0]  # type: ignore[arg-type]  # the operator
         except BadInputError:
             return None
-        return job

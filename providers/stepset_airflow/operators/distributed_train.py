@@ -8,7 +8,6 @@ inside functions, because Airflow must be able to parse DAG files quickly.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import conf
@@ -27,11 +26,12 @@ from stepset_airflow.parsing.mapped import Instances, check_mapped
 from stepset_airflow.parsing.unknown_parameters import own_parameters, take_unknown
 from stepset_airflow.parsing.values import in_seconds
 from stepset_airflow.run.exit_policy import skip_reason
-from stepset_airflow.run.job_fields import job_of, templatable
+from stepset_airflow.run.job_fields import job_of_task, templatable
 from stepset_airflow.run.training_task import TrainingTask
 
 if TYPE_CHECKING:
     from datetime import timedelta
+    from pathlib import Path
 
     from airflow.sdk import Asset, Context
 
@@ -108,10 +108,8 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     }
     ui_color = "#e9e4f8"
     operator_extra_links = LINKS
-    job: Any
     function: str | None
     checkpoint_dir: str | None
-    queue_name: str | None
     backend: str | None
     log_ranks: str | int | Sequence[int] | None
     warm_start: Asset | None
@@ -190,7 +188,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         self.admission_timeout = in_seconds(admission_timeout)
         self.startup_timeout = in_seconds(startup_timeout)
         self.quiet_after = in_seconds(quiet_after)
-        self._environment: dict[str, str] = {}
+        self.warm_start_env = {}
         self.link_fields = None
         self._local_run: LocalRun | None = None
         self._killed = False
@@ -240,7 +238,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def prepare(self, context: Context) -> None:
         check_rendered({**self._arguments(), "backend": self._backend_name})
         if self.warm_start is not None:
-            self._environment = start_warm(context, self.warm_start)
+            self.warm_start_env = start_warm(context, self.warm_start)
 
     def on_kill(self) -> None:
         """Stops a local run. If the run is on a cluster, `execute` decides whether to stop the run.
@@ -254,7 +252,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Continues the task after an event of the trigger. The result and the exceptions are those of `execute`."""
         if self.warm_start is not None:
-            self._environment = resume_warm(context)
+            self.warm_start_env = resume_warm(context)
         return self._on_cluster(context, lambda run: run.resume(event))
 
     def _execute_on_cluster(self, context: Context) -> Any:
@@ -299,8 +297,13 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return {name: getattr(self, name) for name in own_parameters(DistributedTrainOperator)}
 
     def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        fields = {field: getattr(self, field) for field in JOB_FIELDS}
-        return job_of(self.job, fields, self.queue_name, Path(self.dag.folder), self._environment, labels)
+        """Returns the job and its base directory. Relative paths in the job are relative to this directory.
+
+        `labels` are added to the labels of the job.
+
+        Raises BadInputError if the job is invalid.
+        """
+        return job_of_task(self, labels)
 
     @property
     def ranks(self) -> frozenset[int] | None:
@@ -308,7 +311,7 @@ class DistributedTrainOperator(TrainingLineage, TrainingTask):
         return ranks_to_log(log_ranks)
 
     def log_warm_start(self) -> None:
-        if note := warm_start_note(self._environment, self.warm_start):
+        if note := warm_start_note(self.warm_start_env, self.warm_start):
             self.log.info(note)
 
     def task_log(self, ranks: Collection[int] | None, reported: Mapping[str, Any] | None = None) -> TaskLog:

@@ -16,6 +16,7 @@ from stepset.backends.base import RunRequest
 from stepset_airflow.hooks.cluster import ClusterAccess
 from stepset_airflow.identity import TaskIdentity, labels_of
 from stepset_airflow.run.clusters import AttachedRun, Clusters, Manifest, is_of
+from stepset_airflow.run.job_fields import job_of_task
 from stepset_airflow.run.record_store import RecordStore
 from stepset_airflow.run.termination import Termination
 from stepset_airflow.run.training_task import TrainingTask
@@ -78,7 +79,7 @@ class TaskJob:
         from stepset.sources import read_sources
 
         self._task.prepare(self._context)
-        job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
+        job, base_dir = job_of_task(self._task, labels_of(self._context["ti"]))
         return job, read_sources(job, base_dir)
 
 

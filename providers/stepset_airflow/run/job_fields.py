@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepset.defaults import ENTRIES, LIST_FIELDS, MAPPING_FIELDS
+from stepset.defaults import ENTRIES, JOB_FIELDS, LIST_FIELDS, MAPPING_FIELDS
 from stepset_airflow.missing_run import RENDERED_NONE
 
 if TYPE_CHECKING:
     from stepset.spec import TrainingJob
+    from stepset_airflow.run.training_task import TrainingTask
 
 COLLECTIONS = ("framework", "code", "hang", "resources", *LIST_FIELDS, *MAPPING_FIELDS)
 """The fields of a job, and of a role, that are lists or mappings."""
@@ -40,6 +41,12 @@ def entry_problem(fields: Mapping[str, Any], has_job: bool, sets_function: bool,
     if not given and complete and not (has_job or sets_function) and fields.get("framework") is None:
         return f"no program is given; give one of {', '.join(ENTRIES)}, or job"
     return None
+
+
+def job_of_task(task: TrainingTask, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
+    """Returns the job of a task and its base directory. The labels and the errors are those of `job_of`."""
+    fields = {field: getattr(task, field) for field in JOB_FIELDS}
+    return job_of(task.job, fields, task.queue_name, Path(task.dag.folder), task.warm_start_env, labels)
 
 
 def job_of(

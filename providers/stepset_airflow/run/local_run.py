@@ -16,6 +16,7 @@ from stepset_airflow.exceptions import timeout_error
 from stepset_airflow.identity import attempt, earlier_run, epoch, free_name, labels_of, run_name
 from stepset_airflow.logs.task_log import Listeners
 from stepset_airflow.run.exit_policy import outcome_of
+from stepset_airflow.run.job_fields import job_of_task
 from stepset_airflow.run.task_result import task_result
 from stepset_airflow.run.termination import timeout_reason
 from stepset_airflow.run.training_task import TrainingTask
@@ -127,7 +128,7 @@ class LocalRun:
         from stepset.backends.base import RunRequest
         from stepset.sources import read_sources
 
-        job, base_dir = self._task.job_and_base(labels_of(self._context["ti"]))
+        job, base_dir = job_of_task(self._task, labels_of(self._context["ti"]))
         name = free_name(run_name(self._context["ti"]), backend)
         self._task.log_warm_start()
         sources = read_sources(job, base_dir)

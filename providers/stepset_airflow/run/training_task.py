@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from stepset.run_status import RunStatus
-    from stepset.spec import TrainingJob
     from stepset_airflow.logs.task_log import TaskLog
 
 
 class TrainingTask(NativeTemplates):
     """An operator with the parameters of DistributedTrainOperator, whose docstring describes the parameters."""
 
+    job: Any
+    queue_name: str | None
     target: str | None
     durable: bool
     wait_for_completion: bool
@@ -41,6 +41,9 @@ class TrainingTask(NativeTemplates):
     link_fields: LinkFields | None
     """The fields of the run that the links of the task contain. None until the run has been created or found."""
 
+    warm_start_env: Mapping[str, str]
+    """The environment variables with the checkpoint of `warm_start`. Empty until this checkpoint has been read."""
+
     @property
     @abstractmethod
     def ranks(self) -> frozenset[int] | None:
@@ -48,18 +51,9 @@ class TrainingTask(NativeTemplates):
 
     @abstractmethod
     def prepare(self, context: Context) -> None:
-        """Checks the rendered parameters, and reads the checkpoint of `warm_start`. Called before `job_and_base`.
+        """Checks the rendered parameters, and reads the checkpoint of `warm_start`. Called before the job is read.
 
         Raises AirflowFailException if a parameter is invalid.
-        """
-
-    @abstractmethod
-    def job_and_base(self, labels: Mapping[str, str] | None = None) -> tuple[TrainingJob, Path]:
-        """Returns the job and its base directory. Relative paths in the job are relative to this directory.
-
-        `labels` are added to the labels of the job.
-
-        Raises BadInputError if the job is invalid.
         """
 
     @abstractmethod
