@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from stepset.backends.kubernetes.api.config import ClientConfig
-from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.errors import BadInputError
 from stepset_airflow.hooks.cluster import ClusterAccess, client_of, connect
 from stepset_airflow.hooks.distributed_train import DistributedTrainHook

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import find, read_objects
 from stepset.backends.kubernetes.stop import REPORTED_WITHIN, delete, delete_ended, kill_pods, suspend

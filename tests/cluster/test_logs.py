@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from stepset.backends.kubernetes.api.client import client_of
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import iterate
+from stepset.backends.kubernetes.api.portal import connect, iterate
 from stepset.backends.kubernetes.find import pods_with_logs
 from stepset.backends.kubernetes.logs.connections import LogConnections
 from stepset.backends.kubernetes.logs.pod_log import PodLog

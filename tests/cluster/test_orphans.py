@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.orphans.watcher import WATCHES
 from stepset.backends.orphan_policy import OrphanStop, OwnerPod, WorkflowStep

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from stepset.backends.kubernetes.api.client import client_of
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.errors import InfrastructureError
 from stepset.run_status import FailureKind, Phase

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.submit.refusals import misses_runtime
 from stepset.backends.kubernetes.submit.submission import create_after_runtime
 from stepset.targets.metadata import SUBMISSION

@@ -8,7 +8,7 @@ import yaml
 
 from stepset.backends.kubernetes.api.client import Client
 from stepset.backends.kubernetes.api.config import ClientConfig, Namespace
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 
 RUN = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "run", "uid": "u"}}

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from stepset.backends.kubernetes.api.client import client_of
-from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.watch.informer import Informer
 from stepset.errors import BadInputError, InfrastructureError

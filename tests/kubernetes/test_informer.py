@@ -13,9 +13,8 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
-from stepset.backends.kubernetes.api.portal import EventLoop
+from stepset.backends.kubernetes.api.portal import EventLoop, connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import read_run
 from stepset.backends.kubernetes.verdict import write_verdict

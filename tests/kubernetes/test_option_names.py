@@ -14,9 +14,9 @@ import pytest
 import stepset
 from stepset import aio
 from stepset.backends.base import ClusterOptions, RunRequest
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.option_names import Interface
 from stepset.cli.app import build

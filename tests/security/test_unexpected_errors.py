@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stepset.backends.kubernetes import follow
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.logs import pod_log
 from stepset.backends.kubernetes.logs.run_logs import PodOutput, RunLogs

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.backend import KubernetesBackend

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.kubernetes.api.connection import Connection, connect
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.stop import delete, stays_suspended, suspend
 from stepset.watch.present.sources import ranks_to_log

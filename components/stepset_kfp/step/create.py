@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from stepset.backends.base import RunRequest
-from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.backends.kubernetes.api.resources import Resource
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.submit.access_review import grant_of

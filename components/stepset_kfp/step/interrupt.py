@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.errors import StepsetError
 
 BUDGET = 0.9

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.backends.kubernetes.api.replies import RefusedError
 from stepset.backends.kubernetes.api.resources import PODS
 from stepset.errors import InfrastructureError

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.submit.access_review import missing_of, problems, required_by
 from stepset.errors import InfrastructureError, StepsetError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 
-from stepset.backends.kubernetes.api.connection import Connection
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.backends.kubernetes.api.resources import resource_of
 from stepset.backends.kubernetes.backend import KubernetesBackend
 from stepset.backends.kubernetes.find import newest

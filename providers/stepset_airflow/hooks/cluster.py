@@ -19,7 +19,7 @@ from stepset_airflow.airflow_internals import set_connection_extras
 if TYPE_CHECKING:
     from stepset.backends.kubernetes.api.client import Client
     from stepset.backends.kubernetes.api.config import ClientConfig
-    from stepset.backends.kubernetes.api.connection import Connection
+    from stepset.backends.kubernetes.api.portal import Connection
 
 TEMPLATED = ("kubernetes_conn_id", "namespace", "cluster_context", "config_file")
 """The fields of ClusterAccess that Airflow renders as templates in operators and sensors."""
@@ -62,7 +62,7 @@ def connect(access: ClusterAccess) -> Connection:
 
     If the configuration of the cluster is invalid, each request through the connection raises BadInputError.
     """
-    from stepset.backends.kubernetes.api.connection import Connection
+    from stepset.backends.kubernetes.api.portal import Connection
 
     return Connection(lambda: _load(access))
 

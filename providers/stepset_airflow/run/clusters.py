@@ -14,7 +14,7 @@ from stepset_airflow.airflow_internals import call_pod_mutation_hook, pod_of
 from stepset_airflow.hooks.cluster import ClusterAccess, connect
 
 if TYPE_CHECKING:
-    from stepset.backends.kubernetes.api.connection import Connection
+    from stepset.backends.kubernetes.api.portal import Connection
     from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset_airflow.run_record import FollowSettings, RunRecord
 

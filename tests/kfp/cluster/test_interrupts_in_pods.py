@@ -18,7 +18,7 @@ ATTEMPTS = 5
 # The last run is not deleted.
 LAUNCHER = """\
 import json, os, signal, subprocess, sys, threading, time
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.api.replies import UnreachableError
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.backend import KubernetesBackend

@@ -16,8 +16,8 @@ import yaml
 
 import stepset
 from stepset import ClusterOptions, InfrastructureError, Phase
-from stepset.backends.kubernetes.api.connection import connect
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.api.resources import WORKLOADS
 from stepset.backends.kubernetes.stop import release_pod
 from stepset.backends.kubernetes.submit.access_review import grant_of, missing_of, required_by

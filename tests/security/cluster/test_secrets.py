@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.errors import BadInputError
 from stepset.targets.metadata import RUN
 from stepset.targets.names import AGENT_KEY

@@ -22,7 +22,7 @@ def kubernetes_backend(options: ClusterOptions | None = None, interface: Interfa
     Raises BadInputError if the `kubernetes` package is missing or no usable kubeconfig exists.
     """
     from stepset.backends.base import ClusterOptions
-    from stepset.backends.kubernetes.api.connection import connect
+    from stepset.backends.kubernetes.api.portal import connect
     from stepset.backends.kubernetes.backend import KubernetesBackend
     from stepset.watch.cluster.follow_policy import Timeouts
 

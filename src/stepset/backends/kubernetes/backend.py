@@ -14,11 +14,10 @@ from typing import BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from stepset.backends.base import LogSelection, RunListener, RunRequest, TimedRow
 from stepset.backends.kubernetes.api.config import ClientConfig
-from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
 from stepset.backends.kubernetes.api.permissions import Grant
 from stepset.backends.kubernetes.api.pod_command import exec_in_pod, read_from_pod
-from stepset.backends.kubernetes.api.portal import EventLoop, iterate, wait_in_turns
+from stepset.backends.kubernetes.api.portal import Connection, EventLoop, iterate, wait_in_turns
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.cluster_runs import ClusterRuns
 from stepset.backends.kubernetes.deleted_logs import deleted_logs

@@ -13,8 +13,8 @@ import time
 
 import anyio
 
-from stepset.backends.kubernetes.api.connection import Connection
 from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+from stepset.backends.kubernetes.api.portal import Connection
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.stop import delete
 from stepset.errors import StepsetError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepset.backends.kubernetes.api.connection import connect
+from stepset.backends.kubernetes.api.portal import connect
 from stepset.backends.kubernetes.submit.dry_run import Checked, check_on_server
 from stepset.cli.arguments.job_input import JobInput
 from stepset.errors import BadInputError

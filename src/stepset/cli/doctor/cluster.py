@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from stepset.backends.kubernetes.api.connection import Connection, connect
 from stepset.backends.kubernetes.api.permissions import Grant
+from stepset.backends.kubernetes.api.portal import Connection, connect
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.submit.queues import QueueObjects, inactive, read_queue
 from stepset.backends.kubernetes.submit.survey import Survey, survey

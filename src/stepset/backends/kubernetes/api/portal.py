@@ -1,4 +1,4 @@
-"""The event loop for synchronous callers.
+"""`Connection`, a client for synchronous callers, and the event loop of these callers.
 
 All synchronous callers of a process share one event loop. The event loop runs in a separate thread. The last caller
 that leaves the loop stops the thread.
@@ -10,15 +10,20 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
+
+from stepset.backends.kubernetes.api.client import Client
+from stepset.backends.kubernetes.api.config import ClientConfig, Namespace, load_config
+from stepset.backends.kubernetes.api.replies import Reply
+from stepset.backends.option_names import Interface
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -72,23 +77,69 @@ def _wait_for_thread_end(thread: threading.Thread) -> None:
         time.sleep(0.0001)
 
 
-def run_in_loop(function: Callable[[*Args], Awaitable[T]], *args: *Args, turn: Callable[[], None] | None = None) -> T:
-    """Calls an asynchronous function, and blocks until the function returns.
+class Connection:
+    """Sends requests to an API server for synchronous callers.
 
-    An exception in the calling thread, such as KeyboardInterrupt or Airflow's timeout, cancels the function. When the
-    function has stopped, `run_in_loop` raises the exception. `turn` is the argument of `wait_in_turns`.
+    Several threads may use the same object. A `with` block keeps the connections open between calls. Only functions
+    that are passed to `call` may use the attribute `client`.
+
+    `load` is a function that reads the configuration. The function may block. The constructor calls `load`, and raises
+    BadInputError if the configuration cannot be used. If the server does not accept the credentials, the client calls
+    `load` again.
     """
-    with EventLoop() as portal:
-        return _call(portal, function, *args, turn=turn)
+
+    def __init__(self, load: Callable[[], ClientConfig]) -> None:
+        async def reload() -> ClientConfig:
+            return await asyncio.to_thread(load)
+
+        config = load()
+        self.client = Client(reload, config)
+        self.server: str = config.server
+        self.namespace: Namespace = config.namespace
+        self._open: list[ExitStack] = []
+
+    def __enter__(self) -> Connection:
+        with ExitStack() as stack:
+            portal = stack.enter_context(EventLoop())
+            stack.enter_context(portal.wrap_async_context_manager(self.client))
+            self._open.append(stack.pop_all())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.pop().close()
+
+    def call(
+        self, function: Callable[[*Args], Awaitable[T]], *args: *Args, turn: Callable[[], None] | None = None
+    ) -> T:
+        """Calls an asynchronous function, and blocks until the function returns. The function may use `client`.
+
+        An exception in the calling thread, such as KeyboardInterrupt or Airflow's timeout, cancels the function. When
+        the function has stopped, this method raises the exception. `turn` is the argument of `wait_in_turns`.
+        """
+
+        async def opened() -> T:
+            async with self.client:
+                return await function(*args)
+
+        with EventLoop() as portal:
+            return _call(portal, opened, turn)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Reply:
+        """Reads an object or a list. Raises the errors of `Client.request`."""
+        return self.call(self.client.get, path, query)
+
+    def patch(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Reply:
+        """Merges fields into an object. Raises the errors of `Client.request`."""
+        return self.call(self.client.patch, path, body, query)
 
 
-def _call(
-    portal: BlockingPortal,
-    function: Callable[[*Args], Awaitable[T]],
-    *args: *Args,
-    turn: Callable[[], None] | None = None,
-) -> T:
-    future = portal.start_task_soon(function, *args)
+def connect(kubeconfig: str | None = None, context: str | None = None, interface: Interface = "python") -> Connection:
+    """Returns a connection without sending a request. `load_config` describes the arguments and errors."""
+    return Connection(lambda: load_config(kubeconfig, context, interface))
+
+
+def _call(portal: BlockingPortal, function: Callable[[], Awaitable[T]], turn: Callable[[], None] | None = None) -> T:
+    future = portal.start_task_soon(function)
     try:
         wait_in_turns(future, turn)
         return future.result()
