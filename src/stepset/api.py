@@ -79,7 +79,8 @@ def run(
         fields: fields of a job file (docs/job-file.md), such as `num_nodes=2` or `name="fit"`. These fields replace the
             fields of the job. Entries of `env` and `labels` are added to the entries of the job, and the value None
             removes an entry. If the job is a function, the field `args` is a list of positional arguments or a mapping
-            of keyword arguments. The arguments must be JSON data.
+            of keyword arguments. The arguments must be JSON data. `include` is a list of functions, classes and names
+            of constants that are defined beside the function, and that are shipped with its source.
 
     Returns:
         The final status. `status.result` is the JSON value that rank 0 wrote to STEPSET_RESULT_FILE, or None if rank 0

@@ -158,7 +158,7 @@ def test_names_that_only_a_kernel_has_are_rejected(client_of: Callable[[Any], No
         "function: fit uses get_ipython, which the ranks do not have; lines that begin with ! or % call get_ipython;"
         f" {call}"
     )
-    remedy = "or start the cell of load with '%%writefile helpers.py' and add 'from helpers import load' inside fit"
+    remedy = "or add include=['load'] to the call"
     assert notebook.cells[1].outputs[0].evalue.endswith(f"import or define it inside fit, {remedy}")
     (output,) = notebook.cells[0].outputs
     assert output.ename == "BadInputError"
@@ -180,6 +180,33 @@ def test_a_function_of_a_cell_uses_the_imports_of_other_cells(client_of: Callabl
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
     client_of(notebook).execute()
     assert notebook.cells[2].outputs[-1].text == "['tqdm.asyncio', True, 'a']\n", "the class for a terminal"
+
+
+def test_definitions_and_constants_of_other_cells_are_included_with_the_function(
+    client_of: Callable[[Any], NotebookClient],
+) -> None:
+    cells = [
+        "import math\nfrom dataclasses import dataclass\nfrom pathlib import Path\nEPOCHS, DATA = 0, Path('data')",
+        "%%time\ndef area(shape):\n    return 0",
+        "class Square(Shape := object):\n    pass",
+        "class Shape:\n    side = 1\n    def area(self):\n        return area(self)",
+        "@dataclass\nclass Square(Shape):\n    side: float = math.sqrt(4)\n",
+        "def area(shape):\n    return shape.side ** 2",
+        "EPOCHS = 3",
+        "def train():\n    return [Square().area(), EPOCHS, str(DATA)]",
+        "import stepset\nstepset.run(train, framework='plain', include=['DATA', 'EPOCHS'])",
+        "stepset.run(train, framework='plain', include=[Square, 'Shape', area, 'DATA', 'EPOCHS']).result",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    client = client_of(notebook)
+    client.allow_errors = True
+    client.execute()
+    assert (
+        notebook.cells[-2]
+        .outputs[0]
+        .evalue.endswith("or add include=['DATA', 'EPOCHS', 'Shape', 'Square', 'area'] to the call")
+    ), "with the names that Square needs"
+    assert notebook.cells[-1].outputs[-1].data["text/plain"] == "[4.0, 3, 'data']"
 
 
 def test_a_function_of_a_cell_is_shipped_with_the_modules_beside_the_notebook(

@@ -101,7 +101,7 @@ def test_names_from_outside_a_function_of_main_are_rejected_by_name(tmp_path: Pa
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
         "stepset.errors.BadInputError: function: train uses RATE from outside, and only its own source is shipped;"
-        " import or define it inside train, pass it in args, or import train from a module"
+        " import or define it inside train, or add include=['RATE'] to the call"
     )
     assert stepset.list_runs() == []
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepset.functions.source import captured_names
+from stepset.functions.used_names import captured_names
 from stepset.sources.siblings import imported_names
 
 if TYPE_CHECKING:

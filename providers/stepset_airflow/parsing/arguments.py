@@ -158,7 +158,8 @@ def check_function(function: Callable[..., Any], place: Mapping[str, Any]) -> No
 
     from stepset.errors import BadInputError
     from stepset.functions.definition import source_of
-    from stepset.functions.source import captured_names, check_captured, check_decorators, check_kind
+    from stepset.functions.source import check_captured, check_decorators, check_kind
+    from stepset.functions.used_names import captured_names
 
     where = place_of(place) + _line_of(function)
     try:

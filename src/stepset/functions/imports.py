@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -26,8 +26,8 @@ def imports_of(function: Callable[..., Any], names: Collection[str]) -> Statemen
     known: Mapping[str, Any] = getattr(plain, "__globals__", {})
     values = {name: known[name] for name in sorted(names) if name in known}
     found: dict[str, dict[str, None]] = {name: {} for name in values}  # the keys are the statements
-    for text in _texts(plain, known) if values else ():
-        for name, statement in _written(text, values):
+    for tree, _ in texts_of(plain) if values else ():
+        for name, statement in _written(tree, values):
             found[name][statement] = None
     for name, value in values.items():
         if not found[name] and (statement := _derived(name, value, plain.__module__)):
@@ -35,21 +35,25 @@ def imports_of(function: Callable[..., Any], names: Collection[str]) -> Statemen
     return {name: tuple(statements) for name, statements in found.items() if statements}
 
 
-def _texts(function: Callable[..., Any], known: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the executed cells of a notebook (IPython's variable `In`), and the text that defines the function."""
-    cells = known.get("In")
-    if isinstance(cells, list):
-        yield from (cell for cell in cells if isinstance(cell, str))
-    yield "".join(inspect.findsource(function)[0])
+def texts_of(function: Callable[..., Any]) -> Iterator[tuple[ast.Module, Sequence[str]]]:
+    """Yields the text that defines a function, and the executed cells of a notebook (IPython's variable `In`).
+
+    Each text is a syntax tree and the lines of the tree. Lines with commands of IPython are empty.
+    """
+    cells = getattr(function, "__globals__", {}).get("In")
+    texts = ["".join(inspect.findsource(function)[0]), *(cells if isinstance(cells, list) else ())]
+    for text in texts:
+        if not isinstance(text, str):
+            continue
+        lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()]
+        try:
+            yield ast.parse("\n".join(lines)), lines
+        except (SyntaxError, ValueError):  # a cell of another language
+            continue
 
 
-def _written(text: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _written(tree: ast.Module, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the import statements in a text that import the given values, each with the name that it binds."""
-    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
-    try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError):  # a cell of another language
-        return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:

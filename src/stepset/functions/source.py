@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import dis
 import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from stepset.errors import BadInputError
 from stepset.functions.definition import definition_of, source_of
 from stepset.functions.imports import imports_of
+from stepset.functions.included import includable, included
 from stepset.functions.program import Place
+from stepset.functions.used_names import GET_IPYTHON, OF_IPYTHON, captured_names
 
-_GET_IPYTHON = "get_ipython"
 _SHELL_REMEDY = "lines that begin with ! or % call get_ipython; for a shell command, call subprocess.run instead"
-_OF_IPYTHON = frozenset({"__IPYTHON__", "display", _GET_IPYTHON})
-"""The names that IPython adds to the builtins. These names are not available in ranks."""
-_OF_EVERY_MODULE = frozenset(
-    {*vars(builtins), "__file__", "__annotations__", "__module__", "__qualname__"} - _OF_IPYTHON
-)
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
-_STORES = frozenset({"STORE_NAME", "STORE_GLOBAL"})
 
 
 def function_file(function: Callable[..., Any]) -> str:
@@ -64,22 +56,6 @@ def _cell_name(path: str) -> str:
     return found[1] if found else ""
 
 
-def captured_names(source: str) -> list[str]:
-    """Returns the sorted names that a function uses without defining them. Builtins and `__name__` are left out.
-
-    Names in annotations are also left out, because the program does not evaluate annotations. Names in default values
-    of parameters are included.
-
-    >>> captured_names("def train(epochs: Count, rate=RATE):\\n    return torch.ones(epochs) * len(str(rate))")
-    ['RATE', 'torch']
-    """
-    module = compile(f"from __future__ import annotations\n{source}", "<function>", "exec", dont_inherit=True)
-    codes = list(_codes(module))
-    everywhere = {name for code in codes for name in _names(code, _STORES) if code is module or name in _globals(code)}
-    captured = {name for code in codes for name in _names(code, _LOADS) - _names(code, _STORES)}
-    return sorted(captured - everywhere - _OF_EVERY_MODULE)
-
-
 def check_captured(function: Callable[..., Any], captured: Collection[str], alternatives: str) -> None:
     """Checks that a function uses no names of its module.
 
@@ -93,19 +69,19 @@ def check_captured(function: Callable[..., Any], captured: Collection[str], alte
     """
     name = function.__name__
     if captured:
-        imports = imports_of(function, {*captured} - _OF_IPYTHON)
+        imports = imports_of(function, {*captured} - OF_IPYTHON)
         others = [each for each in captured if each not in imports]
         them = "it" if captured == others[:1] else "them" if captured == others else ", ".join(others)
         statements = [repr(each) for statements in imports.values() for each in statements]
         remedies = [f"add {', '.join(statements)} inside {name}"] if imports else []
         if others:
             remedies.append(f"import or define {them} inside {name}, {alternatives.format(them=them)}")
-        if captured == [_GET_IPYTHON]:
-            raise BadInputError(f"function: {name} uses {_GET_IPYTHON}, which the ranks do not have; {_SHELL_REMEDY}")
+        if captured == [GET_IPYTHON]:
+            raise BadInputError(f"function: {name} uses {GET_IPYTHON}, which the ranks do not have; {_SHELL_REMEDY}")
         raise BadInputError(
             f"function: {name} uses {', '.join(captured)} from outside, and only its own source is shipped;"
             f" {'; '.join(remedies)}"
-            f"{f'; {_SHELL_REMEDY}' if _GET_IPYTHON in captured else ''}"
+            f"{f'; {_SHELL_REMEDY}' if GET_IPYTHON in captured else ''}"
         )
 
 
@@ -149,46 +125,55 @@ def check_decorators(function: Callable[..., Any], ours: str, remedy: str) -> No
         )
 
 
-def checked_source(function: Callable[..., Any]) -> str:
+def checked_source(function: Callable[..., Any], include: Iterable[object] = ()) -> str:
     """Returns the source of a function that works without its module.
 
-    The source begins with the import statements of the names that the function uses and that its module has imported.
+    The source begins with the import statements of the names that the function uses and that its module has imported,
+    and with the included definitions and constants.
+
+    Args:
+        include: functions, classes and constants of the module that are shipped, too (`included`).
 
     Raises:
         BadInputError: the function is not defined with `def`, is a generator, has decorators, or uses other names of
-            its module. Also raised if the source of the function cannot be read.
+            its module. Also raised if the source of the function cannot be read, or if `include` is invalid.
     """
     name = function.__name__
     source = source_of(function)
     check_kind(inspect.unwrap(function))  # decorators are not shipped
     check_decorators(function, "", f"remove it, or import {name} from a module")
-    captured = captured_names(source)
-    imports = imports_of(function, {*captured} - _OF_IPYTHON)
+    texts = included(function, include)
+    captured = sorted({used for text in (source, *texts.values()) for used in captured_names(text)} - texts.keys())
+    imports = imports_of(function, {*captured} - OF_IPYTHON)
     others = [each for each in captured if each not in imports]
-    check_captured(function, others, _alternatives(function, others))
-    return "".join(f"{each}\n" for statements in imports.values() for each in statements) + source
+    check_captured(function, others, _alternatives(function, others, texts))
+    statements = (f"{each}\n" for statements in imports.values() for each in statements)
+    return "".join((*statements, *(f"\n\n{text}" for text in texts.values()), "\n\n" if texts else "", source))
 
 
-def _alternatives(function: Callable[..., Any], captured: Sequence[str]) -> str:
-    """Returns the remedies for captured names.
+def _alternatives(function: Callable[..., Any], captured: Sequence[str], given: Iterable[str]) -> str:
+    """Returns the remedies for captured names: an argument or a file for values, and `include` for what can be shipped.
 
-    Functions and classes of the caller, and objects that are not JSON data, cannot be passed in args.
+    Args:
+        given: the names that are included already.
     """
     name, known = function.__name__, getattr(function, "__globals__", {})
-    helpers = [each for each in captured if _is_helper(known.get(each), function.__module__)]
-    objects = [each for each in captured if each in known and each not in helpers and not _is_data(known[each])]
-    plural = "their paths" if len(objects) > 1 else "its path"
-    passed = f"save {', '.join(objects)} to a file and pass {plural} in args" if objects else "pass {them} in args"
-    if not helpers:
-        return f"{passed}, or import {name} from a module"
-    names = ", ".join(helpers)
-    move = (
-        f"move {names} to helpers.py"
-        if function_file(function)
-        else f"start the cell of {names} with '%%writefile helpers.py'"
-    )
-    use = f"{move} and add 'from helpers import {names}' inside {name}"
-    return f"or {use}" if len(helpers) == len(captured) else f"or {passed}; for {names}, {use}"
+    shipped = includable(function, captured)
+    left = [each for each in captured if each not in shipped]
+    objects = [each for each in left if each in known and not _is_data(known[each])]
+    values = [each for each in left if each not in objects]
+    remedies = []
+    if shipped:
+        place = f" for {', '.join(each for each in captured if each in shipped)}" if left else ""
+        remedies.append(f"add include={sorted({*given, *shipped})!r} to the call{place}")
+    if objects:
+        path = "their paths" if len(objects) > 1 else "its path"
+        remedies.append(f"save {', '.join(objects)} to a file and pass {path} in args")
+    if values:
+        remedies.append(f"pass {', '.join(values) if len(left) < len(captured) or objects else '{them}'} in args")
+    if not shipped:
+        remedies.append(f"import {name} from a module")
+    return ", ".join((*remedies[:-1], f"or {remedies[-1]}"))
 
 
 def _is_data(value: object) -> bool:
@@ -200,23 +185,3 @@ def _is_data(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(map(_is_data, value.values()))
     return isinstance(value, (list, tuple, set, frozenset)) and all(map(_is_data, value))
-
-
-def _is_helper(value: object, module: str) -> bool:
-    return isinstance(value, (FunctionType, type)) and value.__module__ == module
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yields a code object and all code objects that it contains."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _names(code: CodeType, operations: frozenset[str]) -> set[str]:
-    return {each.argval for each in dis.get_instructions(code) if each.opname in operations}
-
-
-def _globals(code: CodeType) -> set[str]:
-    return _names(code, frozenset({"STORE_GLOBAL"}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -41,6 +41,7 @@ def function_fields(
 
     Args:
         fields: the fields of the job. `args` is a list of positional arguments or a mapping of keyword arguments.
+            `include` contains functions, classes and constants that are shipped with the source of the function.
         base_dir: the directory that `code` is relative to. Default: the current directory.
 
     Raises:
@@ -56,14 +57,16 @@ def function_fields(
     if given := [entry for entry in ENTRIES if entry in fields]:
         raise BadInputError(f"{given[0]}: the job is the function {function.__name__}; leave {given[0]} out")
     check_kind(function)
-    rest = {name: value for name, value in fields.items() if name not in ("args", "code")}
+    rest = {name: value for name, value in fields.items() if name not in ("args", "code", "include")}
     args, kwargs = arguments_of(function, fields.get("args", ()))
     if (size := len(json.dumps(json_arguments(args, kwargs)))) > CODE_LIMIT:
         raise BadInputError(
             f"args: the arguments have {size} bytes; at most {CODE_LIMIT} can be shipped; write the data to a file and"
             " give its path"
         )
-    program = _program(function, fields.get("code"), base_dir or Path(), args, kwargs)
+    named = fields.get("include") or ()
+    include = named if isinstance(named, (list, tuple, set)) else [named]
+    program = _program(function, fields.get("code"), base_dir or Path(), include, args, kwargs)
     return {"name": slug(function.__name__), **rest, "function": program}
 
 
@@ -80,11 +83,20 @@ def _unsuitable(job: Callable[..., Any]) -> str:
 
 
 def _program(
-    function: FunctionType, code: str | None, base_dir: Path, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: FunctionType,
+    code: str | None,
+    base_dir: Path,
+    include: Collection[object],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> str:
     file = _module_file(function)
+    if file is not None and include:
+        raise BadInputError(
+            f"include: the whole module {function.__module__} of {function.__name__} is shipped; leave include out"
+        )
     if file is None:
-        source = checked_source(function)
+        source = checked_source(function, include)
         if (
             packed := packed_imports(source, _defined_in(function))
             if code is None

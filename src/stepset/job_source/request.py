@@ -198,7 +198,7 @@ def is_script(job: object) -> bool:
 
 def _check_names(job: JobSource | None, fields: Mapping[str, Any], *, accepts_cluster: bool = False) -> None:
     """Raises BadInputError for unknown fields. `accepts_cluster` is whether the caller has the parameter `cluster`."""
-    known = {*TrainingJob.model_fields, *PARAMETERS}
+    known = {*TrainingJob.model_fields, *PARAMETERS, *(["include"] if callable(job) else [])}
     if unknown := [name for name in fields if name not in known]:
         raise BadInputError(*(_unknown(name, fields[name], job, known, accepts_cluster) for name in unknown))
 
