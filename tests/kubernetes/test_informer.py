@@ -300,6 +300,28 @@ def test_a_follower_receives_deletions_of_pods_and_later_followers_only_pods_tha
     assert asyncio.run(reported()) == ([("pod-0", True)], ["pod-1"])
 
 
+def test_a_follower_receives_the_pods_of_a_run_whose_workload_was_deleted_before_any_list() -> None:
+    job = owned_object("Job", "job", "u", "run-node-0", **{RUN: "run"})
+    pod = owned_object("Pod", "pod", "job", **{RUN: "run", "batch.kubernetes.io/job-completion-index": "0"})
+    own = labelled("u", spec={"replicatedJobs": [{"name": "node", "template": {"spec": {"parallelism": 1}}}]})
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/run"):
+            return 404, {"kind": "Status", "code": 404}
+        return 200, listing(*{"jobs": [job], "pods": [pod]}.get(path.rpartition("/")[2], []))
+
+    async def reported() -> tuple[str, list[str]]:
+        async with (
+            ApiServer(answer) as server,
+            Informer(namespaced(server)) as informer,
+            informer.follow(own) as run,
+        ):
+            await complete(run)
+            return run.objects.absence, [pod.uid for pod in run.take_pods()]
+
+    assert asyncio.run(reported()) == ("missing", ["pod"])
+
+
 def test_a_run_that_is_deleted_when_its_objects_are_read_is_lost_and_has_its_name() -> None:
     async def read() -> RunStatus:
         async with ApiServer(nothing) as server, client_at(server.port) as client:

@@ -82,7 +82,7 @@ def test_other_runs_do_not_affect_a_run(scenarios: list[str], seed: int) -> None
         router.keep(run, uid_of(changes, run))
     whose = {id(change): run for run, changes in of.items() for change in changes}
     order = mixed([each for changes in of.values() for each in by_kind(changes)], random.Random(seed))
-    changed = {run for change in order for run in router.see([change])}
+    changed = {run for change in order for run in router.see([change]).runs}
     assert changed == set(RUNS)
     for run in RUNS:
         its = [change for change in order if whose[id(change)] == run]
@@ -159,7 +159,7 @@ class TestUnknownObjects:
     def test_the_jobs_of_a_foreign_jobset_are_not_a_run(self) -> None:
         jobs = [change for change in renamed("jobset_fails", "theirs") if change.object["kind"] == "Job"]
         router = Router()
-        assert router.see(jobs) == set()
+        assert router.see(jobs).runs == set()
         assert router.runs == []
 
     def test_jobs_that_arrive_before_their_run_are_assigned_to_it(self) -> None:
@@ -193,7 +193,7 @@ class TestUnknownObjects:
         event = _event(1, about)
         router = Router()
         router.see(changes[:3])
-        assert router.see([event]) == {"train"}
+        assert router.see([event]).runs == {"train"}
 
     def test_events_about_pods_that_no_longer_exist_are_found_by_the_name_of_their_run(self) -> None:
         changes = renamed("jobset_fails", "train")
@@ -211,19 +211,17 @@ class TestUnknownObjects:
     def test_objects_without_a_runs_name_are_ignored(self) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "u"}}
         router = Router()
-        assert router.see([Change("ADDED", pod), Change("DELETED", pod)]) == set()
+        assert router.see([Change("ADDED", pod), Change("DELETED", pod)]) == (set(), [])
         assert router.runs == []
 
 
-class TestPodSeen:
-    """The function that receives the changes of the pods of runs."""
+class TestPodsSeen:
+    """The changes of the pods of runs."""
 
     def reported(self, changes: Sequence[Change]) -> list[tuple[str, Change]]:
-        found = list[tuple[str, Change]]()
-        Router(lambda run, change: found.append((run.name, change))).see(changes)
-        return found
+        return [(run.name, change) for run, change in Router().see(changes).pods]
 
-    def test_is_called_with_the_last_state_of_a_pod_when_the_owner_of_the_pod_becomes_known(self) -> None:
+    def test_include_the_last_state_of_a_pod_when_the_owner_of_the_pod_becomes_known(self) -> None:
         pods, others = _pods("jobset_succeeds")
         last = {change.object["metadata"]["uid"]: change for change in pods}
         assert self.reported(pods) == []
@@ -232,14 +230,14 @@ class TestPodSeen:
         assert {change.object["metadata"]["uid"]: change for _, change in found} == last
         assert len(found) == len(last)
 
-    def test_is_called_until_the_deletion_of_a_pod_that_its_controller_has_released(self) -> None:
+    def test_include_the_deletion_of_a_pod_that_its_controller_has_released(self) -> None:
         pods, others = _pods("jobset_succeeds")
         released = {**pods[0].object["metadata"], "ownerReferences": []}
         left = [Change(verb, {**pods[0].object, "metadata": released}) for verb in ("MODIFIED", "DELETED")]
         found = self.reported([*others, pods[0], *left])
         assert [change.verb for _, change in found] == ["ADDED", "MODIFIED", "DELETED"]
 
-    def test_is_not_called_for_a_pod_that_claims_to_be_part_of_a_run(self) -> None:
+    def test_do_not_include_a_pod_that_claims_to_be_part_of_a_run(self) -> None:
         pods, others = _pods("jobset_succeeds")
         owners = [{"kind": "Job", "name": "train-node-0", "uid": "unknown", "controller": True}]
         forged = {**pods[0].object["metadata"], "uid": "forged", "ownerReferences": owners}

@@ -43,6 +43,7 @@ class RunObjects:
         deleted_by_follower: whether the follower has deleted the run. If True, a missing workload counts as deleted.
         events: the events about the objects of the run.
         history: the pods of the run, including replaced pods and pods of earlier attempts.
+        pods_seen: the changes of pods of the run that the last call of `see` has processed.
         preemptors: the kind and the name of each object for which Kueue has preempted the run, by the object's uid.
             Empty if the backend has not read the names.
         position: the run's position in Kueue's queue, from 1. None if the run is not queued or its position is unknown.
@@ -56,6 +57,7 @@ class RunObjects:
         self.deleted_by_follower = False
         self.events = Events()
         self.history = PodHistory()
+        self.pods_seen: list[Change] = []
         self.preemptors: dict[str, str] = {}
         self.position: int | None = None
         self.unqueued: Unqueued | None = None
@@ -71,6 +73,10 @@ class RunObjects:
 
         Raises UnreadableObjectError if an object of the run cannot be used. Other objects are not affected.
         """
+        self.pods_seen = []
+        return self._see(change)
+
+    def _see(self, change: Change) -> bool:
         kind = text(change.object, "kind")
         if kind == "Pod":
             return self._see_pod(change)
@@ -133,7 +139,7 @@ class RunObjects:
         changed = False
         for change in self._owners.add(uid, self, deleted):
             try:
-                changed |= self.see(change)
+                changed |= self._see(change)
             except UnreadableObjectError as error:
                 # The error is not raised, because it concerns a deferred change, and not the change that was passed to
                 # `see`.
@@ -170,7 +176,7 @@ class RunObjects:
                 self._owners.defer(change)
             if pod is None or deleted:
                 return False  # the pod is foreign, or was deleted before this process watched the run
-        self._owners.pod_seen(self, change)
+        self.pods_seen.append(change)
         if deleted and self.history.is_surplus(uid):
             self._owners.remove(uid)
             return self.history.forget(uid)

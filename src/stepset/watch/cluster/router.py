@@ -8,7 +8,8 @@ The router keeps such a change until the owner arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 from stepset.targets.metadata import RUN
 from stepset.targets.workload_kinds import CREATORS
@@ -19,21 +20,31 @@ from stepset.watch.cluster.run.owners import Owners
 from stepset.watch.list_watch import Change
 
 
+class Seen(NamedTuple):
+    """The result of `Router.see`.
+
+    Args:
+        runs: the names of the runs that changed. Some of these runs may no longer be known.
+        pods: the changes of pods of runs, each with its run. Includes the deferred changes of the pods whose owner has
+            become known.
+    """
+
+    runs: Set[str]
+    pods: Sequence[tuple[RunObjects, Change]]
+
+
 class Router:
     """The runs of a namespace.
 
     The router knows a run from the creation of the run's workload until the deletion of its last object. After a call
     of `keep`, the router knows the run until `forget` is called. Several runs may have the same name. Each of them has
     its own objects.
-
-    Args:
-        pod_seen: a function that is called after each change of a pod of a run.
     """
 
-    def __init__(self, pod_seen: Callable[[RunObjects, Change], None] = lambda run, change: None) -> None:
+    def __init__(self) -> None:
         self._named: dict[str, list[RunObjects]] = {}
         self._kept: set[RunObjects] = set()
-        self._owners = Owners(pod_seen)
+        self._owners: Owners[RunObjects] = Owners()
 
     def keep(self, run: str, uid: str) -> bool:
         """Keeps a run until `forget` is called, even if all its objects are deleted.
@@ -72,16 +83,17 @@ class Router:
         """Returns the uids of the objects of a run that were not deleted."""
         return list(self._owners.existing(run))
 
-    def see(self, changes: Iterable[Change]) -> set[str]:
-        """Processes changes. Returns the names of the runs that changed. Some of these runs may no longer be known."""
-        changed = set[str]()
+    def see(self, changes: Iterable[Change]) -> Seen:
+        """Processes changes, and returns which runs and which of their pods have changed."""
+        changed, pods = set[str](), list[tuple[RunObjects, Change]]()
         for change in changes:
             for run in self._runs_of(change):
                 if run.see(change):
                     changed.add(run.name)
+                pods += [(run, pod) for pod in run.pods_seen]
                 if change.verb == "DELETED":
                     self._drop_deleted(run.name)
-        return changed
+        return Seen(changed, pods)
 
     def _runs_of(self, change: Change) -> Sequence[RunObjects]:
         """Returns the runs that a change concerns. If the run of an object is not known yet, defers the change.

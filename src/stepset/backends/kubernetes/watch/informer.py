@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -154,7 +154,7 @@ class Informer:
         self.namespaced, self._collections, self.connections = namespaced, collections, LogConnections()
         self.reflectors: dict[Key, Reflector] = {}
         self.liveness = ServerLiveness(namespaced.client, self._last_received, self._probe, self._reconnect)
-        self.router = Router(self._see_pod)
+        self.router = Router()
         self._unreadable: set[str] = set()
         self._followed: dict[str, list[FollowedRun]] = {}
         self._turn = -1
@@ -237,6 +237,8 @@ class Informer:
         if "spec" in followed.workload:
             # The caller has read the workload before the deletion, so the fields of the workload are known.
             followed.objects.see(Change("DELETED", followed.workload, observed=False))
+            for pod in followed.objects.pods_seen:
+                self._pass_pod(followed.objects, pod)
         else:
             followed.objects.not_found()
 
@@ -276,10 +278,13 @@ class Informer:
             followed.confirming = None
             followed.changed.set()
 
-    def _apply(self, change: Change) -> set[str]:
-        """Applies one change, and returns the names of the changed runs. Ignores an object that cannot be read."""
+    def _apply(self, change: Change) -> Set[str]:
+        """Applies one change, and returns the names of the changed runs. Ignores an object that cannot be read.
+
+        Passes the changes of pods to their followers.
+        """
         try:
-            changed = self.router.see([change])
+            seen = self.router.see([change])
         except Exception as error:  # noqa: BLE001  # one object must not stop the runs of a namespace
             uid = uid_of(change.object)
             if uid not in self._unreadable:
@@ -287,9 +292,12 @@ class Informer:
             if len(self._unreadable) < _WARNINGS:
                 self._unreadable.add(uid)
             return set()
-        return changed
+        for run, pod in seen.pods:
+            self._pass_pod(run, pod)
+        return seen.runs
 
-    def _see_pod(self, run: RunObjects, change: Change) -> None:
+    def _pass_pod(self, run: RunObjects, change: Change) -> None:
+        """Passes the change of a pod to the followers of the pod's run, and wakes these followers."""
         for followed in self._followed.get(run.name, ()):
             if followed.objects is run:
                 followed.pods[uid_of(change.object)] = change

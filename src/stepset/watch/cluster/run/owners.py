@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from stepset.unstructured import Fields, part, text
@@ -85,15 +85,11 @@ class Owners(Generic[Run]):
     pod can change after the deletion of its Job was reported. Of the deleted objects of a run, the last `_MAX_DELETED`
     remain known.
 
-    Args:
-        pod_seen: a function that is called after each change of a pod of a run.
-
     Attributes:
         deferred: the deferred changes.
     """
 
-    def __init__(self, pod_seen: Callable[[Run, Change], None] = lambda run, change: None) -> None:
-        self.pod_seen = pod_seen
+    def __init__(self) -> None:
         self._run: dict[str, Run] = {}
         self._existing: dict[Run, set[str]] = {}
         self._deleted: dict[Run, dict[str, None]] = {}  # the oldest deletion first
