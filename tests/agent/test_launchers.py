@@ -116,6 +116,13 @@ def test_a_failed_rank_that_the_launcher_restarts_is_not_a_failure(any_pod: Pod)
     assert len(ended.events("started")) == 4
 
 
+def test_the_incomplete_line_of_a_killed_rank_ends_before_the_rank_starts_again(pod: Pod) -> None:
+    script = f"cd {pod.directory}; [ -e tried ] && exec echo trained; touch tried; yes | tr -d '\\n' | head -c 3000000"
+    ended = pod.run_launched(f"{script}; kill -KILL $PPID", 1, launcher_restarts=True, env={"RESTARTS": "1"})
+    incomplete, trained = ended.lines("rank 0")
+    assert (ended.exit_code, set(incomplete), trained) == (0, set(b"y"), b"trained")
+
+
 def test_when_restarts_are_used_up_the_last_attempt_gives_the_verdict(pod: Pod) -> None:
     script = FIRST_TIME.format(directory=pod.directory) + "exit 7"
     ended = pod.run_launched(script, 2, launcher_restarts=True, env={"RESTARTS": "1"})

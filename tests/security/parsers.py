@@ -22,7 +22,7 @@ from stepset.agent import diagnosis
 from stepset.agent.config import Config, read_config
 from stepset.agent.errors import AgentError
 from stepset.agent.events import RankEvents, read_result
-from stepset.agent.lines import LauncherLines, Lines
+from stepset.agent.lines import LauncherLines, Lines, PartJoiner
 from stepset.agent.redact import Redactor
 from stepset.api import render
 from stepset.backends.base import LogSelection
@@ -305,20 +305,21 @@ def output_of_a_rank(data: bytes) -> None:
     redactor, failures = Redactor(["secret", "0123456789"]), list[dict[str, Any]]()
     with directory() as path:
         config = Config({"version": 1, "group": "node", "dir": str(path), "launcher": ["torchrun"]})
-        events = RankEvents(config, failures, failures.append, lambda _: None, redactor)
-        for source in (Lines("rank 0", redactor), LauncherLines("launcher", events.joiner, redactor)):
+        events = RankEvents(config, failures, failures.append, lambda rank: joiner.finish(b"rank %d" % rank))
+        joiner = PartJoiner(events.see, redactor)
+        for source in (Lines("rank 0", redactor), LauncherLines("launcher", joiner, redactor)):
             source.feed(data)
             source.finish()
         for mark in (b"[stepset] ", b"[stepset 1+] ", b"[rank 0+] ", b""):
-            events.joiner.feed(mark + data + b"\n")
-        events.joiner.finish()
+            joiner.feed(mark + data + b"\n")
+        joiner.finish()
         (path / "file").write_bytes(data)
         text = data.decode("utf-8", "replace")
         for rank in (None, 0):
             diagnosis.find_error(text, str(path / "file"), rank, redactor)
         diagnosis.launcher_report(text)
         diagnosis.last_lines(text)
-        for known in (events, RankEvents(config, [], failures.append, lambda _: None, redactor)):
+        for known in (events, RankEvents(config, [], failures.append, lambda _: None)):
             with suppress(AgentError):
                 read_result(config, {"STEPSET_RESULT_FILE": str(path / "file")}, known, redactor)
 

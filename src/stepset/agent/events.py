@@ -12,7 +12,6 @@ from typing import Any
 
 from stepset.agent.config import Config
 from stepset.agent.errors import EXIT_RESULT, MESSAGE_LIMIT, OWN_CODES, AgentError
-from stepset.agent.lines import PartJoiner
 from stepset.agent.loop import read_regular, reason_of, write_file
 from stepset.agent.process import exit_code
 from stepset.agent.redact import Redactor, parse_json
@@ -82,8 +81,7 @@ class RankEvents:
     Args:
         failures: the failures of the pod. They are removed when the launcher starts a new attempt.
         on_failure: a function that is called with each new failure.
-        put: a function that prints lines.
-        redactor: replaces the values of Secrets in the lines of the ranks.
+        on_start: a function that is called with each rank that starts.
     """
 
     def __init__(
@@ -91,21 +89,19 @@ class RankEvents:
         config: Config,
         failures: list[dict[str, Any]],
         on_failure: Callable[[dict[str, Any]], None],
-        put: Callable[[bytes], None],
-        redactor: Redactor,
+        on_start: Callable[[int], None],
     ) -> None:
         self.running: dict[int, int] = {}
         self.seen: set[int] = set()
         self.result: tuple[int, bytes] | None = None
         self.result_problem = ""
-        self.joiner = PartJoiner(self._on_event, redactor)
         self._config = config
         self._failures = failures
         self._on_failure = on_failure
-        self._put = put
+        self._on_start = on_start
         self._attempt: set[int] = set()  # local ranks that the launcher has started in the current attempt
 
-    def _on_event(self, text: bytes) -> bytes:
+    def see(self, text: bytes) -> bytes:
         """Records an event and returns the line to print, or b"" if there is no line to print."""
         try:
             event = parse_json(text)
@@ -136,7 +132,7 @@ class RankEvents:
 
     def _record_start(self, event: dict[str, Any]) -> None:
         rank, local, wrapper = number(event["rank"]), number(event["local_rank"]), pid(event["wrapper"])
-        self._put(self.joiner.finish(b"rank %d" % rank))
+        self._on_start(rank)
         self.running[rank] = wrapper
         self.seen.add(rank)
         if local in self._attempt and self._config.launcher_restarts:

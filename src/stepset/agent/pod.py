@@ -23,7 +23,7 @@ from stepset.agent.events import (
     write_termination_log,
 )
 from stepset.agent.launch import add_hook, launcher_command, newest_checkpoint, node_rank, pod_env, process_env
-from stepset.agent.lines import LauncherLines, Lines
+from stepset.agent.lines import LauncherLines, Lines, PartJoiner
 from stepset.agent.loop import READ_SIZE, Loop, Out, Streams
 from stepset.agent.peers import OwnRanks, wait_for_peers
 from stepset.agent.process import DRAIN, become_subreaper, exit_code, outcome
@@ -64,7 +64,8 @@ class Pod:
         self._streams = Streams(self._out, Loop(HANDLED_SIGNALS))
         self._failures: list[dict[str, Any]] = []
         self._redactor = make_redactor(env, config.secrets, config.secret_files)
-        self._ranks = RankEvents(config, self._failures, self._add_failure, self._out.put, self._redactor)
+        self._ranks = RankEvents(config, self._failures, self._add_failure, self._print_held_part)
+        self._joiner = PartJoiner(self._ranks.see, self._redactor)
         self._children = Children(config, self._env, self._node, self._streams, self._redactor)
         self._stopping = Stopping(config, self._children, self._ranks)
         self._own_ranks: OwnRanks | None = None
@@ -123,7 +124,7 @@ class Pod:
         elif config.processes:
             self._ranks.seen.update(self._children.start_ranks(self._command, self._source))
         elif config.launcher:
-            joiner, redactor = self._ranks.joiner, self._redactor
+            joiner, redactor = self._joiner, self._redactor
             lines = LauncherLines(self._source, joiner, redactor) if config.mpi else Lines(self._source, redactor)
             env = process_env(config, self._env, self._node, 0)
             # Ranks in other pods can use this file, but their pods do not have its compiled copy.
@@ -236,8 +237,12 @@ class Pod:
             data = os.read(self._fifo, READ_SIZE)
         except OSError:  # BlockingIOError, or there is no FIFO, because the setup failed.
             return False
-        self._out.put(self._ranks.joiner.feed(data))
+        self._out.put(self._joiner.feed(data))
         return True
+
+    def _print_held_part(self, rank: int) -> None:
+        """Prints the incomplete line of a rank that was killed, before the rank starts again."""
+        self._out.put(self._joiner.finish(b"rank %d" % rank))
 
     def _on_lifeline(self) -> None:
         data = b""
@@ -267,7 +272,7 @@ class Pod:
                 self._children.finish(child)
         while self._read_fifo():
             pass
-        self._out.put(self._ranks.joiner.finish())
+        self._out.put(self._joiner.finish())
         for rank in sorted(self._ranks.running):  # The `rank` processes of these ranks were killed without a report.
             self._out.put(short_event("exited", rank=rank, signal=int(signal.SIGKILL), at=now()))
 
