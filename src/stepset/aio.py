@@ -62,7 +62,7 @@ async def run(
     backend: str = "local",
     *,
     run_name: str | None = None,
-    base_dir: Path | None = None,
+    base_dir: str | Path | None = None,
     listener: RunListener | None = None,
     cluster: ClusterOptions | None = None,
     resume: bool = False,

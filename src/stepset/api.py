@@ -25,6 +25,7 @@ from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.run_status import RunStatus
 from stepset.runs import Run, resumed
 from stepset.signals import interrupts_deferred
+from stepset.spec.quantity import seconds_of
 from stepset.targets.explained_groups import explained_plan
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
@@ -40,7 +41,7 @@ def run(
     backend: str = "local",
     *,
     run_name: str | None = None,
-    base_dir: Path | None = None,
+    base_dir: str | Path | None = None,
     listener: RunListener | None = None,
     cluster: ClusterOptions | None = None,
     resume: bool = False,
@@ -122,7 +123,7 @@ def submit(
     backend: str = "local",
     *,
     run_name: str | None = None,
-    base_dir: Path | None = None,
+    base_dir: str | Path | None = None,
     cluster: ClusterOptions | None = None,
     resume: bool = False,
     fresh: bool = False,
@@ -160,7 +161,7 @@ def submit(
 def prune(
     backend: str = "local",
     *,
-    older_than: float | None = None,
+    older_than: float | str | None = None,
     failed: bool = False,
     dry_run: bool = False,
     cluster: ClusterOptions | None = None,
@@ -173,7 +174,7 @@ def prune(
 
     Args:
         backend: `local` or `kubernetes`. Default: `local`.
-        older_than: a number of seconds. Runs that finished more than this number of seconds ago are deleted, even if
+        older_than: a number of seconds, or a duration such as `7d`. Runs that finished longer ago are deleted, even if
             their ttl has not expired. Default: only runs whose ttl has expired are deleted.
         failed: whether to delete only runs that did not succeed. Default: False.
         dry_run: whether to return the runs without deleting them. Default: False.
@@ -187,7 +188,8 @@ def prune(
         BadInputError: the backend is unknown.
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
-    return RunList(backend_of(backend, cluster).prune(PruneRule(older_than, failed), dry_run=dry_run))
+    rule = PruneRule(seconds_of("older_than", older_than), failed)
+    return RunList(backend_of(backend, cluster).prune(rule, dry_run=dry_run))
 
 
 def explain(job: JobSource, **fields: Any) -> list[ExplainRow]:
@@ -213,7 +215,7 @@ def render(
     *,
     run_name: str | None = None,
     namespace: str | None = None,
-    base_dir: Path | None = None,
+    base_dir: str | Path | None = None,
     **fields: Any,
 ) -> list[dict[str, Any]]:
     """Returns the Kubernetes manifests of a job. Needs no cluster.

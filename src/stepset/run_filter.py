@@ -30,8 +30,8 @@ class RunFilter:
 
     Args:
         phases: the phases of the runs. If empty, runs in any phase are selected.
-        selector: a label selector in kubectl's syntax, such as `team=vision,!debug`. If empty, runs are selected
-            regardless of their labels.
+        selector: a label selector in kubectl's syntax, such as `team=vision,!debug`, or a mapping of labels. If empty,
+            runs are selected regardless of their labels.
         since: the earliest creation time of the runs, in seconds since the epoch. If None, runs of any age are
             selected.
         jobs: the names of the jobs of the runs. If empty, the runs of all jobs are selected.
@@ -39,7 +39,7 @@ class RunFilter:
     """
 
     phases: frozenset[Phase] = frozenset()
-    selector: str = ""
+    selector: str | Mapping[str, str] = ""
     since: float | None = None
     jobs: frozenset[str] = frozenset()
     reasons: frozenset[str] = frozenset()
@@ -50,7 +50,9 @@ class RunFilter:
         Raises:
             BadInputError: the selector is invalid. The message starts with `place`.
         """
-        required = requirements(self.selector, place)
+        given = self.selector
+        text = given if isinstance(given, str) else ",".join(f"{key}={value}" for key, value in given.items())
+        required = requirements(text, place)
         return [
             run
             for run in runs

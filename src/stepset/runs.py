@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
@@ -21,6 +21,7 @@ from stepset.notebook.outcome import succeeded
 from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
 from stepset.run_filter import RunFilter, phases_of, reasons_of, several
 from stepset.run_status import LogLine, RunStatus
+from stepset.spec.quantity import seconds_of
 from stepset.watch.lines import line_of
 
 Ranks = int | str | Iterable[int | str]
@@ -55,7 +56,7 @@ def logs(
     follow: bool = False,
     ranks: Ranks | None = None,
     tail: int | None = None,
-    since: float | None = None,
+    since: float | str | None = None,
     previous: bool = False,
     cluster: ClusterOptions | None = None,
 ) -> LogLines:
@@ -65,15 +66,13 @@ def logs(
 
     Args:
         name, backend, cluster: the same arguments as those of `status`.
-        follow: whether to yield new lines until the run has finished. Default: False, which yields only the existing
-            lines.
+        follow: whether to yield new lines until the run has finished. Default: False, only the existing lines.
         ranks: the ranks whose lines are yielded. The value can be a number, a string such as `0,2-3,launcher`, or a
             list of numbers and strings. Default: all ranks.
         tail: the number of existing lines to yield, counted from the end. Default: all lines.
-        since: a number of seconds. Only lines that were printed in the last `since` seconds are yielded. Default: all
-            lines.
-        previous: whether to yield only the lines of the attempt before the last restart. Default: False, which yields
-            the lines of all attempts.
+        since: a number of seconds, or a duration such as `10m`. Only lines that were printed since then are yielded.
+            Default: all lines.
+        previous: whether to yield only the lines of the attempt before the last restart. Default: False.
 
     Raises:
         BadInputError: an argument is not valid, or there is no previous attempt.
@@ -81,7 +80,8 @@ def logs(
         InfrastructureError: some lines cannot be read. The iterator yields the other lines first.
     """
     name, backend, cluster = located(name, backend, cluster)
-    chosen = log_selection(follow=follow, ranks=ranks, tail=tail, since=since, previous=previous)
+    seconds = seconds_of("since", since)
+    chosen = log_selection(follow=follow, ranks=ranks, tail=tail, since=seconds, previous=previous)
     opened = backend_of(backend, cluster)
     if chosen.sources is not None:
         check_sources(chosen.sources, opened.status(name), "ranks")
@@ -100,8 +100,8 @@ def list_runs(
     job: str | Sequence[str] = (),
     phase: str | Sequence[str] = (),
     reason: str | Sequence[str] = (),
-    selector: str = "",
-    since: float | None = None,
+    selector: str | Mapping[str, str] = "",
+    since: float | str | None = None,
     all_namespaces: bool = False,
     cluster: ClusterOptions | None = None,
 ) -> RunList:
@@ -113,10 +113,10 @@ def list_runs(
         phase: a phase such as `failed`, or several phases. Only runs in these phases are returned. Default: all phases.
         reason: a reason such as `UserError`, `Cancelled` or `Queued`, or several reasons. Only runs with these reasons
             are returned. Default: all reasons.
-        selector: a label selector such as `team=vision,!debug`. Only runs with matching labels are returned. Default:
-            all labels.
-        since: a number of seconds. Only runs that were created in the last `since` seconds are returned. Default: all
-            runs.
+        selector: a label selector such as `team=vision,!debug`, or a mapping of labels. Only runs with matching labels
+            are returned. Default: all labels.
+        since: a number of seconds, or a duration such as `1d`. Only runs that were created since then are returned.
+            Default: all runs.
         all_namespaces: whether to return the runs of all namespaces of a cluster. Default: False, which returns the
             runs of one namespace.
 
@@ -124,7 +124,7 @@ def list_runs(
         BadInputError: an argument is not valid.
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
-    after = None if since is None else time.time() - since
+    after = None if (seconds := seconds_of("since", since)) is None else time.time() - seconds
     phases, reasons = phases_of(several(phase), "phase"), reasons_of(several(reason), "reason")
     wanted = RunFilter(phases, selector, after, frozenset(several(job)), reasons)
     return RunList(wanted.select(backend_of(backend, cluster).list(all_namespaces=all_namespaces), "selector"))
@@ -281,7 +281,7 @@ class Run:
         follow: bool = False,
         ranks: Ranks | None = None,
         tail: int | None = None,
-        since: float | None = None,
+        since: float | str | None = None,
         previous: bool = False,
     ) -> LogLines:
         """Returns an iterator over the log lines of the run. `stepset.logs` documents the arguments."""
@@ -300,12 +300,12 @@ class Run:
         """Returns the stacks of the running ranks. `stepset.stacks` documents the argument."""
         return stacks(self.name, self.backend, ranks=ranks, cluster=self.cluster)
 
-    def wait(self, timeout: float | None = None) -> RunStatus:
+    def wait(self, timeout: float | str | None = None) -> RunStatus:
         """Waits until the run has finished, or until `timeout` seconds have passed. Returns the current status.
 
         In a notebook, the cell shows a table of the ranks. Ctrl-C ends only the wait. The run continues.
         """
-        return self._wait(timeout, display_of_kernel())
+        return self._wait(seconds_of("timeout", timeout), display_of_kernel())
 
     def _wait(self, timeout: float | None, display: NotebookDisplay | None) -> RunStatus:
         wait = partial(backend_of(self.backend, self.cluster).wait, self.name)

@@ -44,6 +44,17 @@ WAITS = """
     print(json.dumps({"stepset": {"step": 1}}), flush=True)
     load() if os.environ["RANK"] == "3" else reduce()
 """
+QUIET = """
+    import json, time
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    print(json.dumps({"stepset": {"step": 1}}), flush=True)
+    while True:
+        time.sleep(0.2)
+        dist.all_reduce(torch.ones(4))
+"""
 
 
 @pytest.fixture
@@ -116,6 +127,20 @@ def test_a_cancel_during_a_hang_shows_where_each_rank_was(patient: Local) -> Non
     assert "rank 3 has not joined; sleeping in load train.py:3" in status.failure.message
     assert status.hang is not None
     assert {rank for group in status.hang.groups for rank in group.ranks} == {0, 1, 2, 3}
+
+
+@pytest.mark.frameworks
+def test_a_cancel_long_before_a_hang_is_reported_shows_where_the_ranks_were(patient: Local) -> None:
+    status = cancelled(patient, WAITS, 12, after="5m", first="30m")
+    assert status.failure is not None
+    assert "rank 3 has not joined; sleeping in load train.py:3" in status.failure.message
+
+
+@pytest.mark.frameworks
+def test_a_cancel_of_a_training_that_prints_nothing_shows_nothing(patient: Local) -> None:
+    status = cancelled(patient, QUIET, 12, after="5m", first="30m")
+    assert status.failure is not None and status.hang is None
+    assert "no progress" not in status.failure.message
 
 
 def test_a_cancel_without_a_hang_shows_nothing(patient: Local) -> None:

@@ -240,3 +240,57 @@ def test_a_failed_test_shows_its_own_line_and_no_frames_of_stepset(tmp_path: Pat
     shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     assert f">       {call}\nE       stepset.errors.TrainingFailedError: run false-" in shown
     assert "test_train.py:5: TrainingFailedError" in shown
+
+
+BOTH = """\
+import stepset
+
+def train():
+    import beside
+    import shared
+    return [beside.VALUE, shared.VALUE]
+
+print(stepset.run(train, framework="plain", code="lib").result)
+"""
+
+
+def test_modules_beside_a_script_are_shipped_in_addition_to_the_code(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    for name, value in (("beside.py", 1), ("shared.py", 2), ("lib/shared.py", 3)):
+        (tmp_path / name).write_text(f"VALUE = {value}\n")
+    ended = _run(tmp_path, BOTH)
+    assert ended.stdout == "[1, 3]\n", ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "stepset.run(train, framework='plain', code=['a', 'b'])",
+            "code: ['a', 'b'] is not a directory; give the path",
+        ),
+        ("stepset.list_runs(since='soon')", "since: 'soon' is not a duration; write it like 90s, 30m, 12h or 1d"),
+        ("stepset.prune(older_than=True)", "older_than: True is not a duration"),
+    ],
+)
+def test_wrong_types_of_arguments_are_bad_input(tmp_path: Path, call: str, message: str) -> None:
+    ended = _run(tmp_path, f"import stepset\n\ndef train():\n    pass\n\n{call}\n")
+    assert ended.stderr.splitlines()[-1].startswith(f"stepset.errors.BadInputError: {message}")
+
+
+def test_durations_labels_and_directories_have_the_types_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / "train.py").write_text("import pathlib; assert pathlib.Path('train.py').exists()\n")
+    ended = _run(
+        tmp_path,
+        "import stepset\n"
+        "labels = {'team': 'vision'}\n"
+        "name = stepset.run('train.py', framework='plain', base_dir='proj', labels=labels).name\n"
+        "found = stepset.list_runs(selector=labels, since='1h')\n"
+        "assert [run.name for run in found] == [name]\n"
+        "assert not stepset.list_runs(selector={'team': 'audio'})\n"
+        "assert stepset.Run(name).wait('10s').phase.final\n"
+        "assert list(stepset.logs(name, since='1h')) == []\n"
+        "assert not stepset.prune(older_than='1d')\n",
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -64,7 +64,8 @@ def _found(function: Callable[..., Any]) -> tuple[Definition, Sequence[str]]:
         definition = _definitions("".join(lines)).get(plain.__code__.co_firstlineno)
     except (OSError, SyntaxError, ValueError) as error:
         raise BadInputError(
-            f"function: the source of {name} cannot be read: {error}; define it in a file or in a notebook cell"
+            f"function: the source of {name} cannot be read: {error}; define it in a file, or in a notebook cell that"
+            " does not begin with %%time or another magic"
         ) from error
     if definition is None:
         raise BadInputError(

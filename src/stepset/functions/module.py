@@ -20,7 +20,7 @@ _UNPACK = """\
     extract(base64.b64decode({packed!r}), directory)
     sys.path.insert(0, directory)
     global _stepset_code
-    _stepset_code = directory
+    _stepset_code = (*globals().get("_stepset_code", ()), directory)
 """
 """Statements of a function that extracts files to a new directory, from which Python then imports modules.
 

@@ -118,10 +118,11 @@ def _stepset_excepthook(kind, error, trace):
     """Prints an exception without the frames of this program, and with the original names of the shipped modules."""
     import os, sys, traceback
 
-    program, root = _stepset_main.__code__.co_filename, globals().get("_stepset_code", "")
+    program, roots = _stepset_main.__code__.co_filename, globals().get("_stepset_code", ())
 
     def moved(name):
-        return os.path.relpath(name, root) if root and name and name.startswith(root + os.sep) else name
+        inside = (os.path.relpath(name, root) for root in roots if name and name.startswith(root + os.sep))
+        return next(inside, name)
 
     def shorten(shown):
         own = [f for f in shown.stack if f.filename == program and f.name.startswith(("<module>", "_stepset_"))]

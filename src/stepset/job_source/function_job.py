@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, NoneType
 from typing import Any
 
 from stepset.defaults import ENTRIES
@@ -35,9 +35,9 @@ def function_fields(
     field `code` is given, the job instead ships the directory that this field specifies.
 
     If the function belongs to `__main__`, to a notebook cell or to another function, the job ships the source of the
-    function. If the field `code` is given, the job also ships the directory that this field specifies. Otherwise, the
-    job also ships modules that the function imports. These modules are in the directory of the file that defines the
-    function. For a notebook cell, this is the current directory.
+    function, and modules that the function imports. These modules are in the directory of the file that defines the
+    function. For a notebook cell, this is the current directory. If the field `code` is given, the job also ships the
+    directory that this field specifies.
 
     Args:
         fields: the fields of the job. `args` is a list of positional arguments or a mapping of keyword arguments.
@@ -57,6 +57,8 @@ def function_fields(
     if given := [entry for entry in ENTRIES if entry in fields]:
         raise BadInputError(f"{given[0]}: the job is the function {function.__name__}; leave {given[0]} out")
     check_kind(function)
+    if not isinstance(code := fields.get("code"), (str, Path, NoneType)):
+        raise BadInputError(f"code: {code!r} is not a directory; give the path of one directory")
     rest = {name: value for name, value in fields.items() if name not in ("args", "code", "include")}
     args, kwargs = arguments_of(function, fields.get("args", ()))
     if (size := len(json.dumps(json_arguments(args, kwargs)))) > CODE_LIMIT:
@@ -66,7 +68,7 @@ def function_fields(
         )
     named = fields.get("include") or ()
     include = named if isinstance(named, (list, tuple, set)) else [named]
-    program = _program(function, fields.get("code"), base_dir or Path(), include, args, kwargs)
+    program = _program(function, code, base_dir or Path(), include, args, kwargs)
     return {"name": slug(function.__name__), **rest, "function": program}
 
 
@@ -84,7 +86,7 @@ def _unsuitable(job: Callable[..., Any]) -> str:
 
 def _program(
     function: FunctionType,
-    code: str | None,
+    code: str | Path | None,
     base_dir: Path,
     include: Collection[object],
     args: Sequence[Any],
@@ -97,11 +99,9 @@ def _program(
         )
     if file is None:
         source = checked_source(function, include)
-        if (
-            packed := packed_imports(source, _defined_in(function))
-            if code is None
-            else packed_directory(base_dir / code)
-        ):
+        directory = base_dir / code if code else None
+        beside = packed_imports(source, _defined_in(function), directory)
+        for packed in filter(None, (packed_directory(directory) if directory else None, beside)):
             source = source_with_modules(source, packed)
         return program_text(source, function.__name__, args, kwargs, place_of(function))
     module = function.__module__

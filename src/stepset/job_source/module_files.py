@@ -38,12 +38,13 @@ def packed_module(module: str, file: Path) -> bytes:
         return pack(replace(found, files={f"{package}/{name}": each for name, each in found.files.items()}))
 
 
-def packed_imports(source: str, file: Path | None) -> bytes | None:
+def packed_imports(source: str, file: Path | None, code: Path | None) -> bytes | None:
     """Returns a tar.gz of the modules that the source of a function imports from the directory of `file`.
 
-    The modules are found in the same way as the modules that a script imports from its directory.
+    The modules are found in the same way as the modules that a script imports from its directory. Modules that the
+    directory `code` contains are left out.
 
-    Returns None if the source imports no such module, or if `file` is None.
+    Returns None if there is no such module, or if `file` is None.
 
     Raises:
         BadInputError: a module cannot be shipped.
@@ -51,7 +52,8 @@ def packed_imports(source: str, file: Path | None) -> bytes | None:
     if file is None:
         return None
     with located_errors("function", file):
-        found = _imports(file, source.encode())
+        beside = _imports(file, source.encode())
+        found = {name: each for name, each in beside.items() if code is None or not (code / name).exists()}
         return pack(CodeFiles(file.parent, found)) if found else None
 
 

@@ -55,7 +55,10 @@ _log = logging.getLogger(__name__)
 
 
 def request_of(
-    job: JobSource, run_name: str | None = None, base_dir: Path | None = None, fields: Mapping[str, Any] | None = None
+    job: JobSource,
+    run_name: str | None = None,
+    base_dir: str | Path | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> RunRequest:
     """Reads the files of a job and returns the request to render the job.
 
@@ -76,7 +79,7 @@ class RunArguments:
     job: JobSource | None
     backend: str
     run_name: str | None
-    base_dir: Path | None
+    base_dir: str | Path | None
     cluster: ClusterOptions | None
     resume: bool
     fresh: bool
@@ -160,7 +163,7 @@ def _check_arguments(backend: Backend, function: FunctionType, name: str | None)
         ) from error
 
 
-def job_of(job: JobSource, fields: Mapping[str, Any], base_dir: Path | None = None) -> TrainingJob:
+def job_of(job: JobSource, fields: Mapping[str, Any], base_dir: str | Path | None = None) -> TrainingJob:
     """Converts the `job` argument of a call to a TrainingJob. The keyword arguments `fields` change fields of the job.
 
     Raises:
@@ -174,7 +177,7 @@ def job_of(job: JobSource, fields: Mapping[str, Any], base_dir: Path | None = No
     if isinstance(labels := fields.get("labels"), Mapping):
         fields = {**fields, "labels": {key: as_text(value) for key, value in labels.items()}}
     if callable(job):
-        return parse_job(function_fields(job, merged({}, fields), base_dir))
+        return parse_job(function_fields(job, merged({}, fields), _base_of(job, base_dir)))
     if is_script(job):
         return parse_job(merged({"script": str(job)}, fields))
     if isinstance(job, TrainingJob):
@@ -184,11 +187,11 @@ def job_of(job: JobSource, fields: Mapping[str, Any], base_dir: Path | None = No
     return parse_job_in(base, merged(read_job_file(job), fields), where=str(job))
 
 
-def _base_of(job: JobSource, base_dir: Path | None) -> Path | None:
+def _base_of(job: JobSource, base_dir: str | Path | None) -> Path | None:
     """Returns the directory that relative paths of the job start from, or None for the current directory."""
     if base_dir is None and isinstance(job, (str, Path)) and not is_script(job):
         return Path(os.path.realpath(job)).parent
-    return base_dir
+    return None if base_dir is None else Path(base_dir)
 
 
 def is_script(job: object) -> bool:

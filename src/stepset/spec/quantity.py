@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from stepset.errors import BadInputError
 from stepset.spec.scalars import number, plain, shortened
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
@@ -138,6 +139,21 @@ def parse_duration(value: Any) -> int:
     if seconds > _MAX_SECONDS:
         raise ValueError(f"{shortened(str(value))} is too long; give {_MAX_SECONDS}s (68 years) or less")
     return seconds
+
+
+def seconds_of(name: str, value: float | str | timedelta | None) -> float | None:
+    """Converts an argument of the Python API to a number of seconds. Raises BadInputError if this is not possible.
+
+    Args:
+        name: the name of the argument.
+        value: a number of seconds, a value of `parse_duration`, or None for no limit.
+    """
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise BadInputError(f"{name}: {error}") from error
 
 
 def _whole(digits: str) -> int:

@@ -28,7 +28,8 @@ _JOINS_AT_FIRST, _JOINS_LATER = 10, 10  # in the first intervals each, then one 
 _TIMES = (0.0, 2.0, 5.0)  # seconds of the samples
 _LAST_TIMES = (0.0, 1.0)  # seconds of the samples before a stop
 _LOOK_LIMIT = 60.0  # seconds after which a look at the ranks is given up; a file system may not answer
-_LONG = 3  # A stop is examined if the pause has reached this fraction of the limit.
+_LONG = 3  # A stop is examined if the pause has reached this fraction of the limit,
+_STOPPED_AFTER = 10.0  # or, if the stop was requested, this number of seconds and twice the longest pause so far.
 _RECENT = 10.0  # seconds in which a pause that has just ended, or the last samples, count
 _LINGER = 5.0  # seconds between the report of a hang and the end of the pod, in which readers read the report
 _STEP = re.compile(rb'\] \{"stepset": ?\{.{0,4000}?"step"')
@@ -212,7 +213,10 @@ class Watcher:
             silent, longest = at - out.at, out.longest
             if after_failure and 0 <= at - out.paused_until < _RECENT:
                 silent, longest = out.paused, out.usual
-            if silent >= self._first_limit(longest) / _LONG and not (out.pending and not after_failure):
+            limit = self._first_limit(longest) / _LONG
+            if not after_failure:
+                limit = min(limit, max(_STOPPED_AFTER, 2 * longest))
+            if silent >= limit and not (out.pending and not after_failure):
                 self.stop()
                 self._pause, self._after_failure, self._last_at = (silent, longest), after_failure, at
                 self._start_child("last", at)
