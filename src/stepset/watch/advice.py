@@ -165,6 +165,19 @@ def late_exit_advice(sources: str) -> str:
     )
 
 
+def init_container_advice(pod: str, container: str, namespace: str) -> str:
+    """Returns the advice for an init container that does not exit.
+
+    >>> init_container_advice("train-0", "fetch", "ml")
+    'While the pod exists, read what the init container waits for: kubectl logs train-0 -c fetch -n ml'
+    """
+    return f"While the pod exists, read what the init container waits for: {_container_log(pod, container, namespace)}"
+
+
+def _container_log(pod: str, container: str, namespace: str) -> str:
+    return f"kubectl logs {pod} -c {container}" + (f" -n {namespace}" if namespace else "")
+
+
 def early_exit_advice(source: str) -> str:
     """Returns the advice for a rank that lost its peer after the rank `source` had exited with code 0."""
     return (

@@ -57,6 +57,13 @@ class Wait(Struct, frozen=True):
     message: str
 
 
+class InitContainer(Struct, frozen=True):
+    """An init container that is running. The pod's other containers start after it has exited."""
+
+    name: str
+    started: float | None  # seconds since the epoch
+
+
 class Disruption(Struct, frozen=True):
     """The reason why the cluster terminates a pod. It is read from the condition DisruptionTarget."""
 
@@ -86,6 +93,7 @@ class Pod(Struct, frozen=True):
     end: End | None  # the final exit of its command, or of another container that caused the failure of the pod
     before: End | None  # the exit before its command was restarted
     wait: Wait | None
+    init: InitContainer | None  # the init container that is running; sidecars are not included
     unschedulable: str  # the message of the scheduler while no node has room for the pod
     gated: bool  # whether a scheduling gate prevents it from being scheduled
     scheduled: float | None  # when it was assigned to a node
@@ -159,7 +167,8 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
     # A pod that is being deleted is not restarted, whatever its restartPolicy is.
     policy = text(spec, "restartPolicy") if due is None and not deleted else "Never"
     own, sidecars = list(rows(status, "containerStatuses")), _sidecars(spec)
-    every = [*rows(status, "initContainerStatuses"), *own]
+    init = list(rows(status, "initContainerStatuses"))
+    every = [*init, *own]
     main = next((row for row in own if text(row, "name") == CONTAINER), own[0] if own else None)
     others = [row for row in every if row is not main]
     command, phase = _command(main, agent, policy), text(status, "phase")
@@ -186,6 +195,7 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         end=end,
         before=command.before,
         wait=None if policy == "Always" and command.end is not None else next(iter(_waits(every)), None),
+        init=_running_init(row for row in init if text(row, "name") not in sidecars),
         beside=tuple(_failures_beside(row for row in others if row in own or text(row, "name") in sidecars)),
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
@@ -280,6 +290,12 @@ def _waits(every: Iterable[Fields]) -> list[Wait]:
         if (why := part(row, "state", "waiting"))
     ]
     return sorted(found, key=lambda wait: (wait.reason in _ORDINARY_WAITS, wait.container != CONTAINER))
+
+
+def _running_init(init: Iterable[Fields]) -> InitContainer | None:
+    running = ((row, part(row, "state", "running")) for row in init)
+    found = (InitContainer(text(row, "name"), time_of(since, "startedAt")) for row, since in running if since)
+    return next(found, None)
 
 
 def _sidecars(spec: Fields) -> frozenset[str]:

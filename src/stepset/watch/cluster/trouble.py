@@ -15,7 +15,7 @@ from typing import Any
 from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
 from stepset.targets.workload_kinds import CREATORS
-from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, SELECTOR_ADVICE, make_failure
+from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, SELECTOR_ADVICE, init_container_advice, make_failure
 from stepset.watch.cluster.events import MOUNT, PULL_SECRET, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
@@ -27,6 +27,8 @@ OVERDUE = 10.0
 """If the deletion of a pod is overdue by this number of seconds, its node is lost. A working kubelet needs less."""
 PULLING_AFTER = 3.0
 """The number of seconds after which a container that waits for nothing else is assumed to wait for its image."""
+INIT_AFTER = 10.0
+"""The number of seconds after which a running init container is reported. Most init containers need less."""
 FIX_BY_USER = 120.0
 """The number of seconds in which a user can fix a problem that cannot resolve itself, such as a missing Secret or a
 policy. The kubelet retries a volume after two minutes at the latest (pkg/util/goroutinemap/exponentialbackoff)."""
@@ -126,6 +128,7 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     if gated:
         place = _place(objects, workload)
         yield _in_queue(objects, problems.waits_for_gates(_places(gated), place), place, gated[0])
+    yield from _initializing(workload, waiting, now)
     yield from _pulling(waiting, now)
 
 
@@ -285,6 +288,18 @@ def _only_selected_out(message: str) -> bool:
     if nodes is None or labels is None:
         return False
     return int(labels[1]) + sum(map(int, _TAINTS.findall(message))) >= int(nodes[1])
+
+
+def _initializing(workload: Workload, waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
+    """Yields the init container that runs longest as the reason why the run has not started."""
+    running = [(pod.init.started or now, pod, pod.init) for pod in waiting if pod.init is not None]
+    if running:
+        since, pod, init = min(running, key=lambda each: each[0])
+        places = _places([pod, *(each for _, each, other in running if other.name == init.name and each is not pod)])
+        text = problems.init_container_runs(places, init.name, since)
+        advice = init_container_advice(pod.name, init.name, workload.namespace)
+        found = _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod, serious=now - since > INIT_AFTER)
+        yield replace(found, failure=replace(found.failure, advice=advice))
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from stepset.run_status import Phase, Waiting
 from stepset.targets.pods.security import LACKS_RESTRICTED, REMEDY
@@ -64,6 +65,12 @@ def cannot_create(kind: str, name: str, message: str) -> str:
 def no_room(pods: Pods, why: str) -> str:
     """Returns that the scheduler finds no node for pods."""
     return f"no room for {_named(pods)}: {why}"
+
+
+def init_container_runs(pods: Pods, container: str, since: float) -> str:
+    """Returns that an init container has not exited yet. `since` is its start, in seconds since the epoch."""
+    start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"init container {container} of {_named(pods)} has been running since {start}, and has not exited"
 
 
 def waits_for_image(pods: Pods) -> str:

@@ -1,0 +1,86 @@
+"""Init containers that keep the ranks from starting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stepset.run_status import FailureKind, Phase, RunStatus
+from stepset.watch.cluster.follow_policy import FollowPolicy, Timeouts
+from stepset.watch.cluster.objects import RunObjects
+from stepset.watch.cluster.status import status_of
+from stepset.watch.list_watch import Change
+from stepset.watch.state.reports import Reports
+from tests.watch.cluster.streams import seen, stream
+
+STARTED = 1_000_000_000.0
+FETCH = {"name": "fetch", "state": {"running": {"startedAt": "2001-09-09T01:46:40Z"}}}
+
+
+def initializing(*init: dict[str, Any], sidecars: tuple[str, ...] = ()) -> RunObjects:
+    """The objects of a run whose pods run init containers with these statuses."""
+    return seen(_initializing(init, sidecars))
+
+
+def _initializing(init: tuple[dict[str, Any], ...], sidecars: tuple[str, ...]) -> Iterator[Change]:
+    waiting = {"name": "node", "state": {"waiting": {"reason": "PodInitializing"}}}
+    ready = {"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2001-09-09T01:46:40Z"}
+    pods = set()
+    for change in stream("jobset_succeeds"):
+        each = dict(change.object)
+        if each["kind"] in ("JobSet", "Job") and change.verb == "ADDED":
+            yield change
+        if each["kind"] == "Pod" and each["spec"].get("nodeName") and each["metadata"]["uid"] not in pods:
+            pods.add(each["metadata"]["uid"])
+            spec = [{"name": row["name"], **_policy(row["name"] in sidecars)} for row in init]
+            scheduled = [row for row in each["status"]["conditions"] if row["type"] == "PodScheduled"]
+            status = {"phase": "Pending", "conditions": [*scheduled, ready]}
+            status |= {"initContainerStatuses": list(init), "containerStatuses": [waiting]}
+            yield Change("ADDED", {**each, "spec": {**each["spec"], "initContainers": spec}, "status": status})
+
+
+def _policy(sidecar: bool) -> dict[str, str]:
+    return {"restartPolicy": "Always"} if sidecar else {}
+
+
+def status(objects: RunObjects, seconds: float) -> RunStatus:
+    return status_of(objects, Reports(), STARTED + seconds)
+
+
+class TestRunningInitContainer:
+    def test_is_the_reason_why_the_run_has_not_started(self) -> None:
+        found = status(initializing(FETCH), 30.0)
+        assert (found.phase, found.reason) == (Phase.PENDING, "Starting")
+        trouble = found.trouble
+        assert trouble is not None and trouble.kind is FailureKind.INFRASTRUCTURE
+        assert trouble.message == (
+            f"init container fetch of pod {trouble.pod} on {trouble.node} and 1 more has been running since"
+            " 2001-09-09 01:46:40 UTC, and has not exited"
+        )
+        command = f"kubectl logs {trouble.pod} -c fetch -n ns"
+        assert trouble.advice == f"While the pod exists, read what the init container waits for: {command}"
+
+    def test_is_no_trouble_in_the_first_seconds(self) -> None:
+        found = status(initializing(FETCH), 9.0)
+        assert (found.phase, found.reason, found.trouble) == (Phase.PENDING, "Starting", None)
+
+    def test_is_named_by_the_failure_after_the_timeout(self) -> None:
+        objects, policy = initializing(FETCH), FollowPolicy(Timeouts(startup=40.0))
+        found = status(objects, 1.0)
+        policy = policy.see(found, objects, STARTED + 1.0, 1.0, 0.0)
+        found = status(objects, 41.0)
+        policy = policy.see(found, objects, STARTED + 41.0, 41.0, 0.0)
+        failure = policy.status_to_report(found, found, objects, STARTED + 41.0, 41.0).failure
+        assert failure is not None
+        assert failure.message.startswith("init container fetch of pod run-node-0-0-")
+        assert failure.message.endswith("; gave up after 40 s without all pods running")
+        assert f"kubectl logs {failure.pod} -c fetch" in failure.advice
+
+    def test_that_is_a_sidecar_does_not_delay_the_ranks(self) -> None:
+        found = status(initializing(FETCH, sidecars=("fetch",)), 30.0)
+        assert (found.reason, found.trouble) == ("PullingImage", None)
+
+    def test_after_a_sidecar_is_named(self) -> None:
+        sidecar = {**FETCH, "name": "exporter"}
+        trouble = status(initializing(sidecar, FETCH, sidecars=("exporter",)), 30.0).trouble
+        assert trouble is not None and trouble.message.startswith("init container fetch of pod ")
