@@ -86,3 +86,29 @@ def test_the_status_is_not_requested_if_lines_were_printed(
     done = asyncio.run(logs())
     assert "a line" in done.out, done.err
     assert len(found) == 2  # for the lines, and for the note about deleted logs
+
+
+def test_the_note_about_pods_whose_containers_never_started_does_not_state_that_they_were_deleted(
+    program: Cli, tmp_path: Path
+) -> None:
+    objects = [change.object for change in left("jobset_fails_before_its_containers")]
+
+    def answer(method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/jobsets/run"):
+            return 200, objects[0]
+        items = [each for each in objects if f"{each['kind'].lower()}s" == path.rpartition("/")[2]]
+        return 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}
+
+    async def logs() -> CommandResult:
+        async with ApiServer(answer) as server:
+            cluster = ("--backend", "kubernetes", "--namespace", "ns")
+            environment = {"KUBECONFIG": kubeconfig(tmp_path, server.port)}
+            return await asyncio.to_thread(program, "logs", "run", *cluster, "--ranks", "0", env=environment)
+
+    done = asyncio.run(logs())
+    pod = next(each["metadata"]["name"] for each in objects if each["metadata"]["name"].startswith("run-node-0-0-"))
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith(
+        f"stepset: note: the log of pod {pod} cannot be read, because its container node never started; rank 0"
+    )
+    assert done.err.endswith("failed, as its init container fetch exited with code 4\n")

@@ -250,8 +250,10 @@ class Backend(Protocol):
             BadInputError: there is no previous attempt, or the log contains no times.
         """
 
-    def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
-        """Returns a sentence about those logs of a run that no longer exist. Returns "" if all logs exist.
+    def missing_logs(self, name: str, sources: frozenset[str] | None) -> str:
+        """Returns a sentence about those logs of a run that do not exist. Returns "" if all logs exist.
+
+        The logs were deleted together with their pods, or the containers of failed pods have never started.
 
         Args:
             sources: the sources whose logs are checked, such as `rank 0`. None selects all sources.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepset.run_status import RunStatus
 from stepset.safe_names import slug
-from stepset.watch.present.sentences import rank_to_read
+from stepset.watch.present.failure_report import rank_to_read
 
 
 def logs_call(status: RunStatus, *, of_failed_rank: bool = True) -> str:

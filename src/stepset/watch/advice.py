@@ -169,9 +169,20 @@ def init_container_advice(pod: str, container: str, namespace: str) -> str:
     """Returns the advice for an init container that does not exit.
 
     >>> init_container_advice("train-0", "fetch", "ml")
-    'While the pod exists, read what the init container waits for: kubectl logs train-0 -c fetch -n ml'
+    'While the pod exists, read what the init container waits for (kubectl logs train-0 -c fetch -n ml).'
     """
-    return f"While the pod exists, read what the init container waits for: {_container_log(pod, container, namespace)}"
+    log = _container_log(pod, container, namespace)
+    return f"While the pod exists, read what the init container waits for ({log})."
+
+
+def failed_container_advice(pod: str, container: str, namespace: str) -> str:
+    """Returns the advice for a container beside the ranks that failed, such as an init container.
+
+    >>> failed_container_advice("train-0", "fetch", "ml")
+    'Read its log (kubectl logs train-0 -c fetch -n ml), and correct the image, command or volumes of container fetch.'
+    """
+    log = _container_log(pod, container, namespace)
+    return f"Read its log ({log}), and correct the image, command or volumes of container {container}."
 
 
 def _container_log(pod: str, container: str, namespace: str) -> str:

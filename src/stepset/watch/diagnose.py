@@ -159,6 +159,8 @@ def _failed_with(error: str, o: Observation) -> bool:
 
 
 def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
+    if o.advice:
+        return o.advice
     # Shells and the agent use these exit codes for a program that is missing or not executable.
     if kind is FailureKind.USER_ERROR and o.exit_code in (126, 127):
         return START_ADVICE
@@ -170,8 +172,6 @@ def _advice(o: Observation, kind: FailureKind, *, local: bool) -> str:
     silent = not error and not any(o.tail[-TAIL:])
     if kind is FailureKind.USER_ERROR and o.exit_code and _signal_of(o) is None and silent:
         return NO_OUTPUT_ADVICE
-    if o.advice:
-        return o.advice
     if kind is FailureKind.OUT_OF_MEMORY and o.memory_limit:
         return MEMORY_LIMIT_ADVICE
     if _by_signal(o, kind):

@@ -44,7 +44,7 @@ ENDS: dict[str, tuple[FailureKind, str, str]] = {
     "jobset_fails_before_its_containers": (
         Kind.USER_ERROR,
         "rank 0",
-        "failed, as its container fetch exited with code 4.",
+        "failed, as its init container fetch exited with code 4.",
     ),
     "command_missing": (
         Kind.REJECTED,

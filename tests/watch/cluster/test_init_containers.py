@@ -10,8 +10,10 @@ from stepset.watch.cluster.follow_policy import FollowPolicy, Timeouts
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
 from stepset.watch.list_watch import Change
+from stepset.watch.present.failure_report import rank_to_read
+from stepset.watch.present.sentences import logs_values
 from stepset.watch.state.reports import Reports
-from tests.watch.cluster.streams import seen, stream
+from tests.watch.cluster.streams import failure, final, seen, stream, troubles
 
 STARTED = 1_000_000_000.0
 FETCH = {"name": "fetch", "state": {"running": {"startedAt": "2001-09-09T01:46:40Z"}}}
@@ -58,7 +60,7 @@ class TestRunningInitContainer:
             " 2001-09-09 01:46:40 UTC, and has not exited"
         )
         command = f"kubectl logs {trouble.pod} -c fetch -n ns"
-        assert trouble.advice == f"While the pod exists, read what the init container waits for: {command}"
+        assert trouble.advice == f"While the pod exists, read what the init container waits for ({command})."
 
     def test_is_no_trouble_in_the_first_seconds(self) -> None:
         found = status(initializing(FETCH), 9.0)
@@ -84,3 +86,45 @@ class TestRunningInitContainer:
         sidecar = {**FETCH, "name": "exporter"}
         trouble = status(initializing(sidecar, FETCH, sidecars=("exporter",)), 30.0).trouble
         assert trouble is not None and trouble.message.startswith("init container fetch of pod ")
+
+
+class TestFailedInitContainer:
+    NAME = "jobset_fails_before_its_containers"
+
+    def test_is_named_by_the_failure_and_its_advice(self) -> None:
+        """The training code has not run."""
+        found = failure(self.NAME)
+        assert found.message.endswith("failed, as its init container fetch exited with code 4.")
+        assert found.advice == (
+            f"Read its log (kubectl logs {found.pod} -c fetch -n ns), and correct the image, command or volumes of"
+            " container fetch."
+        )
+
+    def test_that_could_not_be_started_is_named(self) -> None:
+        message = 'unable to start container process: exec: "fetch": not found'
+        changes = [_with_init_end(change, "StartError", message) for change in stream(self.NAME)]
+        found = status(seen(changes), 0.0).failure
+        assert found is not None and found.kind is FailureKind.REJECTED
+        assert found.message.endswith('its init container fetch could not be started: exec: "fetch": not found')
+        assert "-c fetch -n ns" in found.advice
+
+    def test_leaves_ranks_without_an_exit_code_and_without_lines(self) -> None:
+        found = final(self.NAME)
+        assert [(row.state, row.exit_code) for row in found.ranks] == [("Failed", None), ("Stopped", None)]
+        assert logs_values(found, "stepset logs run") == []
+        assert rank_to_read(found) is None
+
+    def test_that_ends_again_and_again_has_advice_about_its_log(self) -> None:
+        trouble = troubles("sidecar_never_starts")[-1]
+        assert f"kubectl logs {trouble.pod} -c exporter -n ns" in trouble.advice
+
+
+def _with_init_end(change: Change, reason: str, message: str) -> Change:
+    status = change.object.get("status", {})
+    if not any("terminated" in row["state"] for row in status.get("initContainerStatuses", ())):
+        return change
+    rows = [
+        {**row, "state": {"terminated": {**row["state"]["terminated"], "reason": reason, "message": message}}}
+        for row in status["initContainerStatuses"]
+    ]
+    return Change(change.verb, {**change.object, "status": {**status, "initContainerStatuses": rows}})

@@ -20,10 +20,10 @@ from stepset.backends.kubernetes.api.pod_command import exec_in_pod, read_from_p
 from stepset.backends.kubernetes.api.portal import Connection, EventLoop, iterate, wait_in_turns
 from stepset.backends.kubernetes.api.resources import Manifest
 from stepset.backends.kubernetes.cluster_runs import ClusterRuns
-from stepset.backends.kubernetes.deleted_logs import deleted_logs
 from stepset.backends.kubernetes.expiry import delete_in_background
 from stepset.backends.kubernetes.follow import Stop
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
+from stepset.backends.kubernetes.missing_logs import missing_logs
 from stepset.backends.kubernetes.pod_stacks import PodToRead, pods_of_run
 from stepset.backends.kubernetes.stop import delete
 from stepset.backends.kubernetes.submit.pod_changes import ChangePod
@@ -160,8 +160,8 @@ class KubernetesBackend:
         with self._connection:
             yield from iterate(lambda: self._runs.timed_rows(name, selection))
 
-    def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
-        return self._call(deleted_logs, self._runs, name, sources)
+    def missing_logs(self, name: str, sources: frozenset[str] | None) -> str:
+        return self._call(missing_logs, self._runs, name, sources)
 
     def copy_log(
         self, name: str, out: BinaryIO, *, follow: bool = False, sources: frozenset[str] | None = None

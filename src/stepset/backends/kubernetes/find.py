@@ -220,13 +220,18 @@ async def pods_with_logs(
 
     Raises InfrastructureError if the account cannot read the pods.
     """
-    known, name = read_workload(workload), str(workload["metadata"]["name"])
-    collections = of_kind(namespaced.namespace, resource_of(workload), name)
+    known = read_workload(workload)
+    ranks = known.ranks if known else {}
+    pods = [pod for pod in await pods_of(namespaced, workload) if pod.started and may_hold(pod, sources, ranks)]
+    return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
+
+
+async def pods_of(namespaced: NamespacedClient, workload: Manifest) -> list[LogPod]:
+    """Returns the pods of a run. Raises InfrastructureError if the account cannot read the pods."""
+    collections = of_kind(namespaced.namespace, resource_of(workload), str(workload["metadata"]["name"]))
     objects, changes = await _read_collections(namespaced, workload, collections)
     found = [each.object for each in changes if each.object["kind"] == "Pod" and objects.owns(uid_of(each.object))]
-    ranks = known.ranks if known else {}
-    pods = [pod for pod in map(log_pod, found) if pod.started and may_hold(pod, sources, ranks)]
-    return sorted(pods, key=lambda pod: (pod.attempt, pod.group, pod.index))
+    return [log_pod(each) for each in found]
 
 
 async def read_all(

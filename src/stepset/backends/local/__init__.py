@@ -94,7 +94,7 @@ class LocalBackend:
     def timed_rows(self, name: str, selection: LogSelection) -> Iterator[Sequence[TimedRow]]:
         return select_rows(self._store.find(name), selection)
 
-    def deleted_logs(self, name: str, sources: frozenset[str] | None) -> str:
+    def missing_logs(self, name: str, sources: frozenset[str] | None) -> str:
         return ""  # the logs of a local run are deleted only with the run
 
     def logs(self, name: str, *, follow: bool = False, sources: frozenset[str] | None = None) -> Iterator[LogLine]:

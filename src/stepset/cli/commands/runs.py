@@ -277,7 +277,7 @@ def _show_missing_logs(
     from stepset.watch.present.sentences import waiting_for_pods
 
     with suppress(StepsetError):
-        note = backend.deleted_logs(name, sources)
+        note = backend.missing_logs(name, sources)
         if not (note or printed) and backend_args.backend == "kubernetes":
             note = waiting_for_pods(backend.status(name), f"stepset status {name}{backend_args.as_flags}")
         if note:

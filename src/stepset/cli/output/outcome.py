@@ -6,8 +6,9 @@ import time
 
 from stepset.cli.output.terminal import painted
 from stepset.run_status import Phase, RunStatus
+from stepset.watch.present.failure_report import rank_to_read
 from stepset.watch.present.outcome import outcome_lines
-from stepset.watch.present.sentences import command_for, rank_to_read
+from stepset.watch.present.sentences import command_for
 
 _RED, _GREEN, _BOLD = "1;31", "1;32", "1"
 

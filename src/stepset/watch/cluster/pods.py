@@ -5,7 +5,7 @@ The fields do not include the values of environment variables. Therefore no secr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -46,6 +46,7 @@ class End(Struct, frozen=True):
     at: float | None  # whole seconds since the epoch, as Kubernetes reports the time
     termination_message: TerminationMessage = NO_MESSAGE
     main: bool = True  # whether `container` is the container with the command
+    init: bool = False  # whether `container` is an init container, so that the command never ran
     memory_limit: str = ""  # such as 16Gi; empty if there is none, or if the kubelet (before 1.33) does not report it
 
 
@@ -77,6 +78,7 @@ class Pod(Struct, frozen=True):
 
     uid: str
     name: str
+    namespace: str
     node: str
     owner: str  # the uid of its controller
     job: str  # the name of its Job
@@ -175,10 +177,11 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
     end = command.end
     if end is None or end.exit_code == 0:
         # The kubelet itself restarts and stops sidecars. Their failure is not a failure of the pod.
-        end = _failed_container((row for row in others if text(row, "name") not in sidecars), phase) or end
+        end = _failed_container((row for row in others if text(row, "name") not in sidecars), init, phase) or end
     return Pod(
         uid=text(meta, "uid"),
         name=text(meta, "name"),
+        namespace=text(meta, "namespace"),
         node=text(spec, "nodeName"),
         owner=controller.uid,
         job=controller.name if controller.kind == "Job" else "",
@@ -242,11 +245,11 @@ def _command(main: Fields | None, agent: bool, policy: str) -> _Command:
     return _Command(restarts, bool(running), started, before=_end(main, verdict, agent) if verdict else None)
 
 
-def _failed_container(every: Iterable[Fields], phase: str) -> End | None:
+def _failed_container(every: Iterable[Fields], init: Sequence[Fields], phase: str) -> End | None:
     """Returns the exit of a container beside the command if the pod failed because of this exit."""
     ends = ((row, part(row, "state", "terminated")) for row in every if phase == "Failed")
     found = next(((row, ended) for row, ended in ends if number(ended, "exitCode")), None)
-    return None if found is None else structs.replace(_end(*found, agent=False), main=False)
+    return None if found is None else structs.replace(_end(*found, agent=False), main=False, init=found[0] in init)
 
 
 def _failures_beside(every: Iterable[Fields]) -> Iterator[str]:

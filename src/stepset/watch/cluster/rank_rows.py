@@ -36,7 +36,7 @@ def rows_of(
         for rank in ranks:
             rows.append(_rank_row(rank, pod, report, verdicts.get(rank), state, restarts, last_lines))
         if not ranks or pod.group == LAUNCHER:
-            code = None if pod.end is None else pod.end.exit_code
+            code = None if pod.end is None or pod.end.init else pod.end.exit_code
             line = report.last_line(pod.source) or last_lines.get(pod.source, "")
             rows.append(RankStatus(pod.source, None, pod.name, pod.node, state, restarts, code, None, line))
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
@@ -97,7 +97,7 @@ def _rank_row(
         state = SUCCEEDED
     elif verdict is not None or ((code is not None or number is not None) and state in (PENDING, RUNNING)):
         state = FAILED
-    elif state == FAILED and code is None and number is None and pod.end is not None:
+    elif state == FAILED and code is None and number is None and pod.end is not None and not pod.end.init:
         state = STOPPED  # the agent stopped the rank, because another rank failed
     line = without_rank_mark(source, report.last_line(source) or last_lines.get(source, ""))
     at = report.printed_at.get(source if pod.agent else pod.source)  # without an agent, the source is the pod
@@ -109,6 +109,6 @@ def _how_it_ended(pod: Pod, reported: RankReport, verdict: Mapping[str, Any] | N
     for event in (reported.ended, reported.failed, verdict):
         if event is not None:
             return integer(event, "exit_code"), integer(event, "signal")
-    if pod.end is None or _verdict(pod):
-        return None, None  # the exit codes of the pod's other ranks are unknown
+    if pod.end is None or pod.end.init or _verdict(pod):
+        return None, None  # the rank never ran, or the exit codes of the pod's other ranks are unknown
     return pod.end.exit_code, None

@@ -15,6 +15,7 @@ from typing import Any
 from stepset.plan.model import NODE
 from stepset.run_status import FailureKind, Phase, RunStatus
 from stepset.unstructured import integer, moment
+from stepset.watch.advice import failed_container_advice
 from stepset.watch.agent_events import observation_of
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import End, Pod
@@ -209,8 +210,8 @@ def _failures(pod: Pod, report: PodReport, placement: RankPlacement) -> Iterator
             yield _of_pod(pod, placement, at, kind=kind, how="failed", error=pod.message)
         return
     if end.reason in ("StartError", "ContainerCannotRun"):
-        kind = FailureKind.REJECTED
-        yield _of_pod(pod, placement, at=end.at, kind=kind, how="could not be started", error=end.message)
+        known = {"how": "could not be started", **_of_other_container(pod, end, "could not be started")}
+        yield _of_pod(pod, placement, at=end.at, kind=FailureKind.REJECTED, error=end.message, **known)
     elif end.termination_message.failed is not None:
         yield _verdict(pod, end, end.termination_message.failed, placement)
     else:
@@ -270,11 +271,20 @@ def _without_verdict(pod: Pod, end: End, report: PodReport, placement: RankPlace
         _end_time(pod),
         exit_code=end.exit_code,
         kind=AGENT_CODES.get(end.exit_code) if pod.agent and not end.termination_message.events else None,
-        how="" if end.main else f"failed, as its container {end.container} exited with code {end.exit_code}",
+        **_of_other_container(pod, end, f"exited with code {end.exit_code}"),
     )
     tails = end.termination_message.tails
     tail = tails.get(seen.source) or tails.get(pod.source) or tails.get("") or _with_error(tails)
     yield _with_memory(replace(seen, tail=tail or report.tail(seen.source) or report.tail(pod.source)), pod, end)
+
+
+def _of_other_container(pod: Pod, end: End, what: str) -> dict[str, str]:
+    """Returns the fields `how` and `advice` of an observation if `container` is not the container with the command."""
+    if end.main:
+        return {}
+    container = f"{'init ' if end.init else ''}container {end.container}"
+    advice = failed_container_advice(pod.name, end.container, pod.namespace)
+    return {"how": f"failed, as its {container} {what}", "advice": advice}
 
 
 def _with_error(tails: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from stepset.run_status import Failure, FailureKind, Waiting
 from stepset.targets.names import CONTAINER
 from stepset.targets.workload_kinds import CREATORS
-from stepset.watch.advice import CHANGE_ADVICE, CREATE_ADVICE, SELECTOR_ADVICE, init_container_advice, make_failure
+from stepset.watch.advice import (
+    CHANGE_ADVICE,
+    CREATE_ADVICE,
+    SELECTOR_ADVICE,
+    failed_container_advice,
+    init_container_advice,
+    make_failure,
+)
 from stepset.watch.cluster.events import MOUNT, PULL_SECRET, REFUSED, SANDBOX, Event
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.pods import Pod, Wait
@@ -128,7 +135,7 @@ def _troubles(objects: RunObjects, workload: Workload, pods: Sequence[Pod], now:
     if gated:
         place = _place(objects, workload)
         yield _in_queue(objects, problems.waits_for_gates(_places(gated), place), place, gated[0])
-    yield from _initializing(workload, waiting, now)
+    yield from _initializing(waiting, now)
     yield from _pulling(waiting, now)
 
 
@@ -151,7 +158,8 @@ def _waits(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     if before:
         pod, wait = before[0]
         text = problems.ends_again(_places([pod for pod, _ in before]), wait.container, _details(wait))
-        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod)
+        advice = failed_container_advice(pod.name, wait.container, pod.namespace)
+        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod, advice)
     for reasons, reason in ((_NO_IMAGE, PULLING), (_IMAGE, PULLING), (_CONFIG, STARTING), (_OTHER_WAITS, STARTING)):
         found = [(pod, wait) for pod, wait in waits if wait.reason in reasons]
         if found:
@@ -270,13 +278,12 @@ def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
         text = problems.no_room(_places(without), without[0].unschedulable)
-        found = _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0])
+        advice, limit = "", None
         if _MISSING.search(without[0].unschedulable):
-            failure = replace(found.failure, advice=CREATE_ADVICE)
-            found = replace(found, failure=failure, wait_limit=FIX_BY_USER)
+            advice, limit = CREATE_ADVICE, FIX_BY_USER
         elif _only_selected_out(without[0].unschedulable):
-            found = replace(found, failure=replace(found.failure, advice=SELECTOR_ADVICE))
-        yield found
+            advice = SELECTOR_ADVICE
+        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0], advice, wait_limit=limit)
 
 
 def _only_selected_out(message: str) -> bool:
@@ -290,16 +297,15 @@ def _only_selected_out(message: str) -> bool:
     return int(labels[1]) + sum(map(int, _TAINTS.findall(message))) >= int(nodes[1])
 
 
-def _initializing(workload: Workload, waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
+def _initializing(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
     """Yields the init container that runs longest as the reason why the run has not started."""
     running = [(pod.init.started or now, pod, pod.init) for pod in waiting if pod.init is not None]
     if running:
         since, pod, init = min(running, key=lambda each: each[0])
         places = _places([pod, *(each for _, each, other in running if other.name == init.name and each is not pod)])
         text = problems.init_container_runs(places, init.name, since)
-        advice = init_container_advice(pod.name, init.name, workload.namespace)
-        found = _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod, serious=now - since > INIT_AFTER)
-        yield replace(found, failure=replace(found.failure, advice=advice))
+        advice = init_container_advice(pod.name, init.name, pod.namespace)
+        yield _trouble(STARTING, FailureKind.INFRASTRUCTURE, text, pod, advice, serious=now - since > INIT_AFTER)
 
 
 def _pulling(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:
@@ -326,8 +332,7 @@ def _queue(objects: RunObjects, workload: Workload) -> Trouble | None:
     # class was deleted afterwards.
     limit = FIX_BY_USER if unqueued.confirmed and unqueued.missing else None
     text = unqueued.sentence(workload.queue, workload.kind)
-    found = _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, wait_limit=limit)
-    return replace(found, failure=replace(found.failure, advice=unqueued.advice))
+    return _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, advice=unqueued.advice, wait_limit=limit)
 
 
 def _in_queue(objects: RunObjects, text: str, place: Waiting | None, pod: Pod | None = None) -> Trouble:
@@ -341,8 +346,8 @@ def _in_queue(objects: RunObjects, text: str, place: Waiting | None, pod: Pod | 
     # The queue may be stopped for maintenance, or a user may have deactivated the Workload.
     paused = objects.queued is not None and objects.queued.paused
     limit = None if paused else FIX_BY_USER
-    trouble = _trouble(QUEUED, FailureKind.UNSCHEDULABLE, text, pod, waiting=place, wait_limit=limit)
-    return replace(trouble, failure=replace(trouble.failure, advice=CHANGE_ADVICE))
+    kind = FailureKind.UNSCHEDULABLE
+    return _trouble(QUEUED, kind, text, pod, CHANGE_ADVICE, waiting=place, wait_limit=limit)
 
 
 def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
@@ -351,9 +356,14 @@ def _place(objects: RunObjects, workload: Workload) -> Waiting | None:
     return None if queued is None else queued.waiting(workload.queue, objects.position)
 
 
-def _trouble(reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | None = None, **more: Any) -> Trouble:
-    place = {} if pod is None else {"pod": pod.name, "node": pod.node}
-    return Trouble(reason, make_failure(kind, text, **place), **more)
+def _trouble(
+    reason: str, kind: FailureKind, text: str, pod: Pod | LostPod | None = None, advice: str = "", **more: Any
+) -> Trouble:
+    """Returns a problem. If `advice` is empty, the advice for the kind of the failure is used."""
+    known = {} if pod is None else {"pod": pod.name, "node": pod.node}
+    if advice:
+        known["advice"] = advice
+    return Trouble(reason, make_failure(kind, text, **known), **more)
 
 
 def _places(pods: Sequence[Pod]) -> list[tuple[str, str]]:

@@ -78,6 +78,21 @@ def _joined(sources: Sequence[str], what: str) -> str:
     return f"{', '.join(sources)}: {what}" if sources else ""
 
 
+def rank_to_read(status: RunStatus) -> int | None:
+    """Returns the rank whose lines show the cause of a failure.
+
+    Returns None if no rank failed, or if the rank never ran because another container of its pod failed. Then the exit
+    code is that of the other container, and the row of the rank has no exit code.
+    """
+    failure = status.failure
+    if failure is None:
+        return None
+    rank = failure.rank if failure.early_exit is None else failure.early_exit
+    row = next((row for row in status.ranks if row.rank == rank), None)
+    never_ran = row is not None and row.state == "Failed" and row.exit_code is None and row.signal is None
+    return None if never_ran and failure.exit_code is not None else rank
+
+
 def first_failure(failure: Failure) -> str:
     """Returns what failed first and how, such as `rank 3, pod node-1, exit code 1`. Returns "" if this is unknown.
 

@@ -245,14 +245,6 @@ def logs_values(status: RunStatus, logs: str) -> list[str]:
     return [] if _never_started(status) else [logs]
 
 
-def rank_to_read(status: RunStatus) -> int | None:
-    """Returns the rank whose lines show the cause of a failure, or None if no rank failed."""
-    failure = status.failure
-    if failure is None:
-        return None
-    return failure.rank if failure.early_exit is None else failure.early_exit
-
-
 def _never_started(status: RunStatus) -> bool:
     """Returns whether no pod of a run on a cluster has started, for example because the image does not exist.
 

@@ -1,4 +1,8 @@
-"""Finds those pods of a run that were deleted together with their logs, for example when a node was drained."""
+"""Finds those pods of a run that have no log.
+
+A pod was deleted together with its log, for example when a node was drained, or the container of a failed pod has never
+started, for example because an init container failed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Iterable
 
 from stepset.backends.kubernetes.api.resources import EVENTS, Manifest
 from stepset.backends.kubernetes.cluster_runs import ClusterRuns
-from stepset.backends.kubernetes.find import pods_with_logs
+from stepset.backends.kubernetes.find import pods_of
 from stepset.plan.model import LAUNCHER, NODE
 from stepset.run_status import RunStatus
 from stepset.targets.names import CONTAINER
@@ -20,10 +24,10 @@ _LISTED = 3
 _EVENTS = "500"
 
 
-async def deleted_logs(runs: ClusterRuns, name: str, sources: frozenset[str] | None) -> str:
-    """Returns a sentence about those logs of a run that were deleted together with their pods.
+async def missing_logs(runs: ClusterRuns, name: str, sources: frozenset[str] | None) -> str:
+    """Returns a sentence about those logs of a run that do not exist. Returns "" if all logs exist.
 
-    Returns "" if no log was deleted.
+    If a pod exists whose container has never started, the sentence is not about deleted logs.
 
     The deleted pods are known from the run's verdict, and from events, which a cluster keeps for an hour by default. If
     `sources` is given, the function considers only the pods that the verdict assigns to these sources.
@@ -32,13 +36,17 @@ async def deleted_logs(runs: ClusterRuns, name: str, sources: frozenset[str] | N
     """
     workload = await runs.find(name)
     status = await runs.read(workload)
-    existing = {pod.name for pod in await pods_with_logs(runs.namespaced, workload, None)}
+    pods = {pod.name: pod for pod in await pods_of(runs.namespaced, workload)}
     ranks = [row for row in status.ranks if row.state != "Pending"]
-    started = {row.pod for row in ranks if sources is None or row.source in sources}
+    expected = {row.pod for row in ranks if sources is None or row.source in sources}
     if sources is None:
-        started |= await _started(runs, workload)
+        expected |= await _started(runs, workload)
     pod_name = _names(workload)
-    return _sentence(status, sorted(pod for pod in started - existing if pod_name.fullmatch(pod)))
+    if never := sorted(name for name in expected & set(pods) if not pods[name].started):
+        why = f"its container {pods[never[0]].container} never started"
+        return _sentence(status, never, why, "their containers never started")
+    deleted = sorted(pod for pod in expected - set(pods) if pod_name.fullmatch(pod))
+    return _sentence(status, deleted, "the pod was deleted", "the pods were deleted") if deleted else ""
 
 
 def _names(workload: Manifest) -> re.Pattern[str]:
@@ -68,18 +76,16 @@ async def _started(runs: ClusterRuns, workload: Manifest) -> set[str]:
     }
 
 
-def _sentence(status: RunStatus, pods: list[str]) -> str:
-    if not pods:
-        return ""
+def _sentence(status: RunStatus, pods: list[str], why_one: str, why_several: str) -> str:
     if len(pods) > 1:
         more = f" and {len(pods) - _LISTED} more" if len(pods) > _LISTED else ""
         listed = f"{', '.join(pods[:_LISTED])}{more}"
         why = next(filter(None, (_reason(status, pod) for pod in pods)), "")
-        return f"the logs of {counted(len(pods), 'pod')} cannot be read, because the pods were deleted: {listed}{why}"
-    return f"the log of pod {pods[0]} cannot be read, because the pod was deleted{_reason(status, pods[0])}"
+        return f"the logs of {counted(len(pods), 'pod')} cannot be read, because {why_several}: {listed}{why}"
+    return f"the log of pod {pods[0]} cannot be read, because {why_one}{_reason(status, pods[0])}"
 
 
 def _reason(status: RunStatus, pod: str) -> str:
-    """Returns what the status states about a deleted pod, as the end of a sentence."""
+    """Returns what the status states about a pod, as the end of a sentence."""
     known: Iterable[str] = (*((status.failure.message,) if status.failure is not None else ()), *status.notes)
     return next((f"; {each.rstrip('.')}" for each in known if pod in each), "")
