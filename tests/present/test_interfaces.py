@@ -157,7 +157,8 @@ WORDED: dict[str, tuple[str, ...]] = {
     "no_room": (
         r"run run: Pending \(Starting\), 2 ranks",
         r"run run: Pending \(Unschedulable\), 2 ranks",
-        r"trouble: Unschedulable: no room for pod run-node-0-0-\w+: 0/2 nodes are available: .*"
+        r"trouble: Unschedulable: no node matches the node selector, affinity and tolerations of pod"
+        r" run-node-0-0-\w+: 0/2 nodes are available: .*"
         r" No machine has the labels that the job requires: compare node_selector and affinity of scheduling with"
         r" kubectl get nodes --show-labels, and change the job or the labels\.",
     ),

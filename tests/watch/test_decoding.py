@@ -98,7 +98,11 @@ def test_volcanos_restarts_and_the_deadline_in_its_pod_template_are_kept() -> No
     [("metadata", None), ("metadata", 5), ("spec", []), ("status", "text"), ("spec", {"containers": [None, 5]})],
 )
 def test_an_object_with_unexpected_types_is_decoded_whole_and_does_not_affect_others(field: str, odd: object) -> None:
-    good = {"metadata": {"name": "a", "uid": "1"}, "spec": {"nodeName": "n", "volumes": []}, "status": {"phase": "x"}}
+    good = {
+        "metadata": {"name": "a", "uid": "1"},
+        "spec": {"nodeName": "n", "tolerations": []},
+        "status": {"phase": "x"},
+    }
     page = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [good, {**good, field: odd}, good]}
     first, other, last = decode_list(json.dumps(page).encode())["items"]
     assert first == last == {**good, "spec": {"nodeName": "n"}}

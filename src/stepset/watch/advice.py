@@ -6,6 +6,7 @@ The section of a kind in docs/failures.md begins with the advice for this kind.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from stepset.run_status import Failure, FailureKind
@@ -163,6 +164,16 @@ def late_exit_advice(sources: str) -> str:
         " so that a rank that does not exit prints its Python stack; it may wait for a thread, a child process, or a"
         " rank that has exited; if it still trained, check that all ranks run the same number of steps."
     )
+
+
+def claim_advice(claims: Sequence[str], namespace: str) -> str:
+    """Returns the advice for a pod with a PersistentVolumeClaim that has no volume. `claims` are the claims of the pod.
+
+    >>> claim_advice(["data"], "ml")
+    'Read why the claim is Pending (kubectl describe pvc data -n ml), for example because its StorageClass is missing.'
+    """
+    command = " ".join(["kubectl describe pvc", *claims, *(["-n", namespace] if namespace else [])])
+    return f"Read why the claim is Pending ({command}), for example because its StorageClass is missing."
 
 
 def init_container_advice(pod: str, container: str, namespace: str) -> str:

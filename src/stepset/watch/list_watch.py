@@ -263,6 +263,7 @@ _SPEC = _fields(
     f"{_JOB_SPEC} nodeName restartPolicy replicas queueName active maxRetry",
     containers=_list_of(_fields("name command restartPolicy")),
     initContainers=_list_of(_fields("name restartPolicy")),
+    volumes=_list_of(_fields("name", ephemeral=_fields("") | None, persistentVolumeClaim=_fields("claimName") | None)),
     replicatedJobs=_list_of(_REPLICATED_JOB),
     tasks=_list_of(_REPLICATED_JOB),
     trainer=_fields("numNodes") | None,

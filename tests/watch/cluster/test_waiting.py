@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from stepset.watch.advice import CREATE_ADVICE, SELECTOR_ADVICE
 from stepset.watch.cluster.kueue.unqueued import Unqueued
 from stepset.watch.cluster.objects import RunObjects
 from stepset.watch.cluster.status import status_of
-from stepset.watch.list_watch import Change
+from stepset.watch.list_watch import Change, decode_event
 from stepset.watch.present.sentences import last_restart
 from stepset.watch.state.reports import Reports
 from tests.watch.cluster.streams import final, phases, seen, stream, troubles
@@ -21,11 +22,16 @@ Kind = FailureKind
 
 # scenario -> reason, kind, beginning of the message, part of the message
 LASTING: dict[str, tuple[str, FailureKind, str, str]] = {
-    "no_room": ("Unschedulable", Kind.UNSCHEDULABLE, "no room for pod run-node-0-0-", "2 node(s) didn't match Pod's"),
+    "no_room": (
+        "Unschedulable",
+        Kind.UNSCHEDULABLE,
+        "no node matches the node selector, affinity and tolerations of pod run-node-0-0-",
+        "2 node(s) didn't match Pod's",
+    ),
     "claim_missing": (
         "Unschedulable",
         Kind.UNSCHEDULABLE,
-        "no room for pod run-node-0-0-",
+        "PersistentVolumeClaim nowhere does not exist, and pod run-node-0-0-",
         'persistentvolumeclaim "nowhere" not found',
     ),
     "no_image": ("PullingImage", Kind.IMAGE_PULL, "pod run-node-0-", "failed to resolve reference"),
@@ -128,17 +134,59 @@ def test_the_message_about_a_missing_claim_states_once_that_it_is_missing() -> N
 )
 def test_the_advice_about_labels_that_no_node_has_is_to_change_the_selector(reasons: str, selected_out: bool) -> None:
     """If a node with these labels has no room, the advice is to request less."""
-    message = f"0/2 nodes are available: {reasons}. preemption: 0/2 nodes are available: 2 Preemption is not helpful."
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    changes = [
-        Change(change.verb, {**change.object, "status": {"phase": "Pending", "conditions": [condition]}})
-        if change.object["kind"] == "Pod"
-        else change
-        for change in stream("no_room")
-    ]
-    trouble = status_of(seen(changes), Reports(), 0.0).trouble
-    assert trouble is not None
+    trouble = _unschedulable(f"{reasons}. preemption: 0/2 nodes are available: 2 Preemption is not helpful.")
     assert (trouble.advice == SELECTOR_ADVICE) is selected_out
+    begin = "no node matches the node selector, affinity and tolerations of" if selected_out else "no room for"
+    assert trouble.message.startswith(f"{begin} pod ")
+
+
+class TestUnboundClaim:
+    UNBOUND = "pod has unbound immediate PersistentVolumeClaims. not found"
+    DATA = ({"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "emptyDir": {}})
+
+    def test_is_named_with_the_command_that_shows_its_events(self) -> None:
+        trouble = _unschedulable(self.UNBOUND, *self.DATA)
+        assert trouble.kind is Kind.UNSCHEDULABLE
+        assert trouble.message == (
+            f"PersistentVolumeClaim data is Pending, and pod {trouble.pod} and 1 more cannot be scheduled:"
+            " 0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+        )
+        assert "(kubectl describe pvc data -n ns)" in trouble.advice
+
+    @pytest.mark.parametrize(
+        ("reasons", "unbound"),
+        [
+            ("2 node(s) didn't find available persistent volumes to bind", True),
+            ("1 Insufficient cpu, 1 node(s) didn't find available persistent volumes to bind", False),
+        ],
+    )
+    def test_may_be_bound_to_a_volume_of_a_node(self, reasons: str, unbound: bool) -> None:
+        """With the binding mode WaitForFirstConsumer, the scheduler looks for a volume of each node."""
+        assert ("PersistentVolumeClaim data is Pending" in _unschedulable(reasons, *self.DATA).message) is unbound
+
+    def test_is_one_of_several(self) -> None:
+        """The scheduler does not report which claim has no volume."""
+        ephemeral = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+        trouble = _unschedulable(self.UNBOUND, *self.DATA, ephemeral)
+        scratch = f"{trouble.pod}-scratch"
+        assert trouble.message.startswith(f"a PersistentVolumeClaim (one of data, {scratch}) is Pending, and pod ")
+        assert f"(kubectl describe pvc data {scratch} -n ns)" in trouble.advice
+
+
+def _unschedulable(reasons: str, *volumes: dict[str, Any]) -> Failure:
+    """The trouble of a run whose pods have these volumes, and do not get a node for these reasons."""
+    message = f"0/2 nodes are available: {reasons}"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    status, objects = {"phase": "Pending", "conditions": [condition]}, RunObjects("run")
+    for change in stream("no_room"):
+        each = change.object
+        if each["kind"] == "Pod":
+            each = {**each, "spec": {**each["spec"], "volumes": list(volumes)}, "status": status}
+        event = decode_event(json.dumps({"type": change.verb, "object": each}).encode())
+        objects.see(Change(change.verb, event["object"]))
+    trouble = status_of(objects, Reports(), 0.0).trouble
+    assert trouble is not None
+    return trouble
 
 
 def test_the_trouble_with_an_image_names_the_secret_that_the_kubelet_cannot_read() -> None:
@@ -275,7 +323,7 @@ class TestSeveralPods:
     def test_with_the_same_trouble_are_reported_once(self) -> None:
         trouble = final("no_room").trouble
         assert trouble is not None
-        assert trouble.message.startswith(f"no room for pod {trouble.pod} and 1 more: 0/2 nodes are available: ")
+        assert f" of pod {trouble.pod} and 1 more: 0/2 nodes are available: " in trouble.message
 
     def test_are_pending_until_all_of_them_run(self) -> None:
         status = final("peers_do_not_resolve")

@@ -96,6 +96,7 @@ class Pod(Struct, frozen=True):
     before: End | None  # the exit before its command was restarted
     wait: Wait | None
     init: InitContainer | None  # the init container that is running; sidecars are not included
+    claims: tuple[str, ...]  # the names of the PersistentVolumeClaims that it mounts
     unschedulable: str  # the message of the scheduler while no node has room for the pod
     gated: bool  # whether a scheduling gate prevents it from being scheduled
     scheduled: float | None  # when it was assigned to a node
@@ -200,6 +201,7 @@ def read_pod(data: Fields, deleted: bool, controller: Owner | None = None) -> Po
         wait=None if policy == "Always" and command.end is not None else next(iter(_waits(every)), None),
         init=_running_init(row for row in init if text(row, "name") not in sidecars),
         beside=tuple(_failures_beside(row for row in others if row in own or text(row, "name") in sidecars)),
+        claims=tuple(_claims(spec, text(meta, "name"))),
         unschedulable=_unschedulable(scheduled),
         gated=text(scheduled, "reason") == "SchedulingGated",
         scheduled=_since(scheduled),
@@ -340,9 +342,17 @@ def _index(marks: Fields, name: str) -> int:
 def _unschedulable(scheduled: Fields) -> str:
     if not scheduled or holds(scheduled) or text(scheduled, "reason") == "SchedulingGated":
         return ""
-    # The scheduler repeats the end of a message about a missing claim.
-    message = one_line(text(scheduled, "message")).replace("not found. not found", "not found")
+    # The scheduler appends `not found` to a message about a claim.
+    message = one_line(text(scheduled, "message")).removesuffix(". not found")
     return message or text(scheduled, "reason")
+
+
+def _claims(spec: Fields, pod: str) -> Iterator[str]:
+    for row in rows(spec, "volumes"):
+        if "ephemeral" in row:  # Kubernetes creates the claim, and derives its name from the pod and the volume
+            yield f"{pod}-{text(row, 'name')}"
+        elif name := text(part(row, "persistentVolumeClaim"), "claimName"):
+            yield name
 
 
 def _since(condition: Fields | None) -> float | None:

@@ -19,6 +19,7 @@ from stepset.watch.advice import (
     CHANGE_ADVICE,
     CREATE_ADVICE,
     SELECTOR_ADVICE,
+    claim_advice,
     failed_container_advice,
     init_container_advice,
     make_failure,
@@ -69,7 +70,10 @@ _MISSING = re.compile(
 # The kubelet's event about imagePullSecrets (kubernetes v1.36 pkg/kubelet/kubelet_pods.go).
 _PULL_SECRETS = re.compile(r"image pull secrets \(([^()]{1,400})\)")
 # Parts of the scheduler's message (kubernetes v1.36 pkg/scheduler/framework/types.go, FitError, and its plugins).
+_MISSING_CLAIM = re.compile(r'\bpersistentvolumeclaim "([^"]*)" not found')
 _NODES = re.compile(r"\b0/(\d{1,9}) nodes are available")
+_UNBOUND = re.compile(r"\bpod has unbound immediate PersistentVolumeClaims")
+_NO_VOLUME = re.compile(r"\b(\d{1,9}) node\(s\) didn't find available persistent volumes to bind")
 _LABELS = re.compile(r"\b(\d{1,9}) node\(s\) didn't match Pod's node affinity/selector")
 _TAINTS = re.compile(r"\b(\d{1,9}) node\(s\) had untolerated taint")
 # The kubelet has not read the objects of a new pod yet.
@@ -277,24 +281,26 @@ def _is_transient(event: Event, workload: Workload) -> bool:
 def _no_room(objects: RunObjects, waiting: Sequence[Pod]) -> Iterator[Trouble]:
     without = [pod for pod in waiting if pod.unschedulable]
     if without:
-        text = problems.no_room(_places(without), without[0].unschedulable)
-        advice, limit = "", None
-        if _MISSING.search(without[0].unschedulable):
-            advice, limit = CREATE_ADVICE, FIX_BY_USER
-        elif _only_selected_out(without[0].unschedulable):
-            advice = SELECTOR_ADVICE
-        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, without[0], advice, wait_limit=limit)
+        pod, places, why = without[0], _places(without), without[0].unschedulable
+        text, advice, limit = problems.no_room(places, why), "", None
+        if missing := _MISSING_CLAIM.search(why):
+            text, advice, limit = problems.claim_missing(missing[1], places, why), CREATE_ADVICE, FIX_BY_USER
+        elif _UNBOUND.search(why) or _excludes_all(why, _NO_VOLUME):
+            text, advice = problems.claim_unbound(pod.claims, places, why), claim_advice(pod.claims, pod.namespace)
+        elif _excludes_all(why, _LABELS):
+            text, advice = problems.no_matching_node(places, why), SELECTOR_ADVICE
+        yield _trouble(UNSCHEDULABLE, FailureKind.UNSCHEDULABLE, text, pod, advice, wait_limit=limit)
 
 
-def _only_selected_out(message: str) -> bool:
-    """Returns whether the scheduler excludes every node because of its labels or taints, and a node by its labels.
+def _excludes_all(message: str, reason: re.Pattern[str]) -> bool:
+    """Returns whether the scheduler excludes every node for `reason` or because of its taints, and a node for `reason`.
 
     `message` is the message of the scheduler. The count of a reason is the number of nodes with this reason.
     """
-    nodes, labels = _NODES.search(message), _LABELS.search(message)
-    if nodes is None or labels is None:
+    nodes, found = _NODES.search(message), reason.search(message)
+    if nodes is None or found is None:
         return False
-    return int(labels[1]) + sum(map(int, _TAINTS.findall(message))) >= int(nodes[1])
+    return int(found[1]) + sum(map(int, _TAINTS.findall(message))) >= int(nodes[1])
 
 
 def _initializing(waiting: Sequence[Pod], now: float) -> Iterator[Trouble]:

@@ -67,6 +67,27 @@ def no_room(pods: Pods, why: str) -> str:
     return f"no room for {_named(pods)}: {why}"
 
 
+def no_matching_node(pods: Pods, why: str) -> str:
+    """Returns that the labels and taints of the nodes exclude all nodes."""
+    return f"no node matches the node selector, affinity and tolerations of {_named(pods)}: {why}"
+
+
+def claim_missing(claim: str, pods: Pods, why: str) -> str:
+    """Returns that a PersistentVolumeClaim of pods does not exist."""
+    return f"PersistentVolumeClaim {claim} does not exist, and {_named(pods)} cannot be scheduled: {why}"
+
+
+def claim_unbound(claims: Sequence[str], pods: Pods, why: str) -> str:
+    """Returns that a PersistentVolumeClaim has no volume. `claims` are the claims of the first pod.
+
+    >>> claim_unbound(["data"], [("train-0", "")], "0/2 nodes are available")
+    'PersistentVolumeClaim data is Pending, and pod train-0 cannot be scheduled: 0/2 nodes are available'
+    """
+    which = f"PersistentVolumeClaim {claims[0]}" if len(claims) == 1 else "a PersistentVolumeClaim"
+    among = f" (one of {', '.join(claims)})" if len(claims) > 1 else ""
+    return f"{which}{among} is Pending, and {_named(pods)} cannot be scheduled: {why}"
+
+
 def init_container_runs(pods: Pods, container: str, since: float) -> str:
     """Returns that an init container has not exited yet. `since` is its start, in seconds since the epoch."""
     start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
