@@ -108,6 +108,13 @@ class TestFailedInitContainer:
         assert found.message.endswith('its init container fetch could not be started: exec: "fetch": not found')
         assert "-c fetch -n ns" in found.advice
 
+    def test_with_its_log_as_termination_message_has_last_lines(self) -> None:
+        """The kubelet writes the message if the policy of the init container is FallbackToLogsOnError."""
+        changes = [_with_init_end(change, "Error", "cannot reach s3://bucket\n") for change in stream(self.NAME)]
+        found = status(seen(changes), 0.0).failure
+        assert found is not None and found.tail == ("cannot reach s3://bucket",)
+        assert found.message.endswith("exited with code 4; its last line: cannot reach s3://bucket")
+
     def test_leaves_ranks_without_an_exit_code_and_without_lines(self) -> None:
         found = final(self.NAME)
         assert [(row.state, row.exit_code) for row in found.ranks] == [("Failed", None), ("Stopped", None)]
