@@ -67,6 +67,10 @@ GONE_ADVICE = (
 GONE_USER_ERROR_ADVICE = "Look for the output of that pod in the cluster's log storage, and fix the training code."
 CHANGE_ADVICE = "Make the change that the message names, or use another queue, and run the job again."
 CREATE_ADVICE = "Create the object that the message names, or use one that exists, and run the job again."
+SUBMIT_ADVICE = (
+    "The process that submitted the run was interrupted, or the object was deleted: cancel the run, and run the job"
+    " again."
+)
 SELECTOR_ADVICE = (
     "No machine has the labels that the job requires: compare node_selector and affinity of scheduling with kubectl get"
     " nodes --show-labels, and change the job or the labels."

@@ -292,6 +292,8 @@ class TestKubeletWithoutTheVolumesYet:
         assert self.trouble(message, seconds=41) is None
         trouble = self.trouble(message, seconds=61)
         assert trouble is not None and trouble.kind is Kind.REJECTED
+        assert trouble.message.startswith("the submission of the run is not complete, so pod run-node-0-")
+        assert trouble.message.endswith(message) and "cancel the run, and run the job again" in trouble.advice
 
     def test_a_volume_that_is_not_attached_yet_is_infrastructure(self) -> None:
         trouble = self.trouble("Multi-Attach error for volume: it is already attached to another node")

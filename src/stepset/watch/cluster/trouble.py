@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepset.run_status import Failure, FailureKind, Waiting
-from stepset.targets.names import CONTAINER
+from stepset.targets.names import CONTAINER, agent_config_map, code_config_map
 from stepset.targets.workload_kinds import CREATORS
 from stepset.watch.advice import (
     CHANGE_ADVICE,
     CREATE_ADVICE,
     SELECTOR_ADVICE,
+    SUBMIT_ADVICE,
     claim_advice,
     failed_container_advice,
     init_container_advice,
@@ -260,11 +261,15 @@ def _mounts(objects: RunObjects, workload: Workload, waiting: Sequence[Pod]) -> 
             pod = by_uid[found[-1].about]
             affected = [by_uid[uid] for uid in dict.fromkeys(event.about for event in found)]
             places = _places([pod, *(each for each in affected if each is not pod)])
-            text = problems.cannot_start(places, found[-1].message)
-            missing = _MISSING.search(found[-1].message) is not None
+            message = found[-1].message
+            missing = _MISSING.search(message) is not None
             kind = FailureKind.REJECTED if missing else FailureKind.INFRASTRUCTURE
             wait_limit = FIX_BY_USER if missing else None
-            yield _trouble(STARTING, kind, text, pod, wait_limit=wait_limit)
+            if any(f'"{name(workload.run)}" not found' in message for name in (agent_config_map, code_config_map)):
+                text, advice = problems.not_submitted(places, message), SUBMIT_ADVICE
+            else:
+                text, advice = problems.cannot_start(places, message), ""
+            yield _trouble(STARTING, kind, text, pod, advice=advice, wait_limit=wait_limit)
 
 
 def _is_transient(event: Event, workload: Workload) -> bool:

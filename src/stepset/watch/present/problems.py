@@ -56,6 +56,11 @@ def cannot_start(pods: Pods, why: str, *, forbidden_user: bool = False) -> str:
     return f"{_named(pods)} cannot be started: {why}" + (f"; {_OTHER_USER}" if forbidden_user else "")
 
 
+def not_submitted(pods: Pods, why: str) -> str:
+    """Returns that pods cannot be started, because an object that stepset creates for the run does not exist."""
+    return f"the submission of the run is not complete, so {_named(pods)} cannot be started: {why}"
+
+
 def cannot_create(kind: str, name: str, message: str) -> str:
     """Returns that a controller cannot create the objects of a workload, and the remedy if the remedy is known."""
     remedies = (REMEDY if re.search(LACKS_RESTRICTED, message) else "", creation_after(message))
