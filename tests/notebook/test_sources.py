@@ -140,11 +140,17 @@ def test_unshipped_modules_are_not_searched_without_the_path_of_python(
     monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
 
     file = tmp_path / "cell.py"
-    file.write_text("def train():\n    import module_elsewhere\n")
+    file.write_text(
+        "import module_elsewhere\n"
+        "def train():\n    import module_elsewhere\n"
+        "def uses_the_import():\n    return module_elsewhere.VALUE\n"
+    )
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(file.read_text(), file, "exec"), names)
     train = names["train"]
     [note] = unshipped_notes(train)
+    assert "module_elsewhere" in note
+    [note] = unshipped_notes(names["uses_the_import"])
     assert "module_elsewhere" in note
     monkeypatch.setattr(sys, "executable", None)  # as in an embedded interpreter
     assert unshipped_notes(train) == ()
@@ -201,3 +207,9 @@ def test_what_is_no_job_is_rejected_with_one_line(job: object, error: str, home:
     assert error in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert stepset.list_runs() == []
+
+
+def test_a_mapping_for_the_only_parameter_is_passed_in_a_list() -> None:
+    with pytest.raises(stepset.BadInputError) as caught:
+        stepset.render(_train, args={"lr": 0.1, "steps": 2}, image="a:1")
+    assert str(caught.value).endswith("to pass the mapping as epochs, give args=[{...}]")

@@ -66,10 +66,14 @@ def function_fields(
             f"args: the arguments have {size} bytes; at most {CODE_LIMIT} can be shipped; write the data to a file and"
             " give its path"
         )
-    named = fields.get("include") or ()
-    include = named if isinstance(named, (list, tuple, set)) else [named]
-    program = _program(function, code, base_dir or Path(), include, args, kwargs)
+    program = _program(function, code, base_dir or Path(), included_names(fields), args, kwargs)
     return {"name": slug(function.__name__), **rest, "function": program}
+
+
+def included_names(fields: Mapping[str, Any]) -> Collection[object]:
+    """Returns the value of `include` as a list. `include` can also be a single name, function or class."""
+    named = fields.get("include") or ()
+    return named if isinstance(named, (list, tuple, set)) else [named]
 
 
 def _unsuitable(job: Callable[..., Any]) -> str:
@@ -152,7 +156,11 @@ def _unknown_parameter(function: FunctionType, kwargs: Mapping[str, Any]) -> str
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return ""
     unknown = next((name for name in kwargs if name not in parameters), None)
-    return "" if unknown is None else f"unknown parameter {unknown!r}; {nearest(unknown, parameters)}"
+    if unknown is None:
+        return ""
+    only = next(iter(parameters)) if len(parameters) == 1 and len(kwargs) > 1 else ""
+    whole = f"; to pass the mapping as {only}, give args=[{{...}}]" if only else ""
+    return f"unknown parameter {unknown!r}; {nearest(unknown, parameters)}{whole}"
 
 
 def arguments_of(function: FunctionType, given: object) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -30,7 +30,7 @@ from stepset.job_source.earlier_run import (
     recorded_job,
     start_after,
 )
-from stepset.job_source.function_job import arguments_of, function_fields
+from stepset.job_source.function_job import arguments_of, function_fields, included_names
 from stepset.job_source.merged import merged
 from stepset.job_source.origin import check_origin
 from stepset.job_source.unshipped import unshipped_notes
@@ -64,12 +64,14 @@ def request_of(
 
     `stepset.run` describes the arguments and errors.
     """
-    loaded = job_of(job, fields or {}, base_dir)
+    fields = fields or {}
+    loaded = job_of(job, fields, base_dir)
     request = RunRequest(loaded, read_sources(loaded, _base_of(job, base_dir)), name=run_name)
     if not callable(job):
         return request
-    own_path = "code" in (fields or {}) or "PYTHONPATH" in loaded.env
-    return replace(request, function_file=function_file(job), notes=() if own_path else unshipped_notes(job))
+    own_path = "code" in fields or "PYTHONPATH" in loaded.env
+    notes = () if own_path else unshipped_notes(job, included_names(fields))
+    return replace(request, function_file=function_file(job), notes=notes)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stepset.functions.definition import source_of
+from stepset.functions.source import checked_source
 from stepset.job_source.function_job import directory_of_imports
 from stepset.job_source.module_files import INSTALLED
 from stepset.sources.siblings import imported_names
@@ -24,15 +24,16 @@ print(*(name for name in sys.argv[1:] if find_spec(name) is None))
 """
 
 
-def unshipped_notes(function: Callable[..., Any]) -> tuple[str, ...]:
+def unshipped_notes(function: Callable[..., Any], include: Collection[object] = ()) -> tuple[str, ...]:
     """Returns a note for each module that a function imports from a directory that only this process searches.
 
-    An example is a directory that a notebook has added to `sys.path`. The function's job must have no `code`.
+    An example is a directory that a notebook has added to `sys.path`. Imports of other cells, and imports of the
+    definitions in `include`, count as imports of the function. The function's job must have no `code`.
     """
     shipped = directory_of_imports(function)
     if shipped is None:
         return ()
-    found = dict(_local_modules(source_of(function), shipped))
+    found = dict(_local_modules(checked_source(function, include), shipped))
     missing = _missing_in_new_process(found) if found else set()
     return tuple(
         f"{getattr(function, '__name__', 'the function')} imports {name} from {place}, which is not shipped; add"
