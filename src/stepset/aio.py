@@ -103,7 +103,7 @@ async def status(
     name, backend, cluster = located(name, backend, cluster)
     if backend != "kubernetes":
         return await asyncio.to_thread(_local(backend, cluster).status, name)
-    async with _cluster_runs(cluster) as runs:
+    async with _cluster_runs(cluster, read_only=True) as runs:
         return await runs.status(name)
 
 
@@ -131,7 +131,7 @@ async def wait(
     try:
         if backend != "kubernetes":
             return await _wait_for_local(_local(backend, cluster), name, timeout)
-        async with _cluster_runs(cluster) as runs:
+        async with _cluster_runs(cluster, read_only=True) as runs:
             return await runs.wait(name, timeout)
     except asyncio.CancelledError as error:
         explain_interrupt(error, continues_sentence(name, backend))
@@ -172,7 +172,7 @@ async def logs(
             for line in lines:
                 yield line
         return
-    async with _cluster_runs(cluster) as runs:
+    async with _cluster_runs(cluster, read_only=True) as runs:
         if chosen.without_times:
             async with aclosing(runs.lines(name, follow=follow, sources=chosen.sources)) as found:
                 async for line in found:
@@ -282,9 +282,11 @@ def __dir__() -> list[str]:
 
 
 @asynccontextmanager
-async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[ClusterRuns]:
+async def _cluster_runs(options: ClusterOptions | None, *, read_only: bool = False) -> AsyncIterator[ClusterRuns]:
+    """Yields the runs of a cluster. `read_only` is the argument of `backend_of`."""
     from stepset.backends.kubernetes.api.client import client_of
     from stepset.backends.kubernetes.api.namespaced import NamespacedClient
+    from stepset.backends.kubernetes.api.permissions import Grant
     from stepset.backends.kubernetes.cluster_runs import ClusterRuns
     from stepset.watch.cluster.follow_policy import Timeouts
 
@@ -292,7 +294,7 @@ async def _cluster_runs(options: ClusterOptions | None) -> AsyncIterator[Cluster
     async with client_of(options.kubeconfig, options.context) as client:
         config = await client.open()
         yield ClusterRuns(
-            NamespacedClient(client, options.namespace or config.namespace),
+            NamespacedClient(client, options.namespace or config.namespace, Grant(read_only=read_only)),
             target=options.target,
             sources=options.sources,
             timeouts=Timeouts(options.admission_timeout, options.startup_timeout),

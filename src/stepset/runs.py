@@ -46,7 +46,7 @@ def status(name: str | Run | RunStatus, backend: str = "local", *, cluster: Clus
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
     name, backend, cluster = located(name, backend, cluster)
-    return backend_of(backend, cluster).status(name)
+    return backend_of(backend, cluster, read_only=True).status(name)
 
 
 def logs(
@@ -82,7 +82,7 @@ def logs(
     name, backend, cluster = located(name, backend, cluster)
     seconds = seconds_of("since", since)
     chosen = log_selection(follow=follow, ranks=ranks, tail=tail, since=seconds, previous=previous)
-    opened = backend_of(backend, cluster)
+    opened = backend_of(backend, cluster, read_only=True)
     if chosen.sources is not None:
         check_sources(chosen.sources, opened.status(name), "ranks")
     existing = replace(chosen, follow=False)
@@ -127,7 +127,8 @@ def list_runs(
     after = None if (seconds := seconds_of("since", since)) is None else time.time() - seconds
     phases, reasons = phases_of(several(phase), "phase"), reasons_of(several(reason), "reason")
     wanted = RunFilter(phases, selector, after, frozenset(several(job)), reasons)
-    return RunList(wanted.select(backend_of(backend, cluster).list(all_namespaces=all_namespaces), "selector"))
+    found = backend_of(backend, cluster, read_only=True).list(all_namespaces=all_namespaces)
+    return RunList(wanted.select(found, "selector"))
 
 
 @overload
@@ -250,7 +251,7 @@ def stacks(
             `stepset rbac --with exec` grants.
     """
     name, backend, cluster = located(name, backend, cluster)
-    sources, opened = selected_sources(ranks), backend_of(backend, cluster)
+    sources, opened = selected_sources(ranks), backend_of(backend, cluster, read_only=True)
     if sources is not None:
         check_sources(sources, opened.status(name), "ranks")
     return Stacks.of(opened.stacks(name, sources))
@@ -308,11 +309,9 @@ class Run:
         return self._wait(seconds_of("timeout", timeout), display_of_kernel())
 
     def _wait(self, timeout: float | None, display: NotebookDisplay | None) -> RunStatus:
-        wait = partial(backend_of(self.backend, self.cluster).wait, self.name)
+        wait = partial(backend_of(self.backend, self.cluster, read_only=True).wait, self.name)
         try:
-            if display is None:
-                return wait(timeout)
-            return display.show_while_waiting(wait, timeout)
+            return wait(timeout) if display is None else display.show_while_waiting(wait, timeout)
         except KeyboardInterrupt as error:
             explain_interrupt(error, continues_sentence(self.name, self.backend))
             raise

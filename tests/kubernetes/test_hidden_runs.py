@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import stepset
+from stepset import ClusterOptions, InfrastructureError
 from stepset.cli import main
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import kubeconfig
@@ -29,26 +32,30 @@ JOB = {
     "spec": {"parallelism": 1},
 }
 REMEDY = "have an administrator run: stepset rbac --namespace ns --target jobset --user viewer | kubectl apply -f -"
+TO_READ = REMEDY.replace("--target jobset", "--target jobset --read-only")
 
 
 class Viewer:
-    """A server that lists Jobs, and denies lists of JobSets to the account.
+    """A server that lists Jobs, and denies access to JobSets to the account.
 
     Attributes:
+        denied: the plurals of the kinds to which the server denies access.
         jobs: the Jobs.
         served: whether the server serves JobSets.
     """
 
     def __init__(self) -> None:
+        self.denied = ["jobsets"]
         self.jobs: list[dict[str, Any]] = []
         self.served = True
 
     def answer(self, method: str, path: str, query: dict[str, str]) -> tuple[int, Any]:
         if path == "/apis/jobset.x-k8s.io/v1alpha2":
             return (200, {}) if self.served else (404, {"kind": "Status", "code": 404})
-        if path.endswith("/jobsets"):
+        if denied := next((each for each in self.denied if each in path.split("/")), ""):
             where = 'in the namespace "ns"' if "/namespaces/" in path else "at the cluster scope"
-            reason = REASON.replace("list", "create") if method == "POST" else REASON
+            verb = "create" if method == "POST" else "list" if path.endswith(denied) else "get"
+            reason = REASON.replace("list", verb).replace("jobsets", denied)
             return 403, {"kind": "Status", "code": 403, "message": f"{reason} {where}"}
         items = self.jobs if path.startswith("/apis/batch/v1") and path.endswith("/jobs") else []
         kind, version = ("JobList", "batch/v1") if items else ("List", "v1")
@@ -73,7 +80,40 @@ def test_if_no_run_is_found_the_missing_permission_is_an_error(
     assert main([*command, *flags, "--namespace", "ns"]) == 3
     output = capsys.readouterr()
     assert output.out == ""
-    assert f'{REASON} in the namespace "ns"; {REMEDY}' in output.err
+    assert f'{REASON} in the namespace "ns"; {TO_READ}' in output.err
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda cluster: stepset.list_runs("kubernetes", cluster=cluster),
+        lambda cluster: stepset.status("train", "kubernetes", cluster=cluster),
+        lambda cluster: next(stepset.logs("train", "kubernetes", cluster=cluster)),
+        lambda cluster: stepset.diagnose("train", "kubernetes", cluster=cluster),
+        lambda cluster: stepset.stacks("train", "kubernetes", cluster=cluster),
+        lambda cluster: stepset.Run("train", "kubernetes", cluster).wait(),
+        lambda cluster: asyncio.run(stepset.aio.status("train", "kubernetes", cluster=cluster)),
+        lambda cluster: asyncio.run(stepset.aio.wait("train", "kubernetes", cluster=cluster)),
+        lambda cluster: asyncio.run(anext(stepset.aio.logs("train", "kubernetes", cluster=cluster))),
+    ],
+    ids=["list_runs", "status", "logs", "diagnose", "stacks", "wait", "aio.status", "aio.wait", "aio.logs"],
+)
+def test_a_function_that_only_reads_requests_only_permissions_to_read(
+    read: Callable[[ClusterOptions], object], flags: list[str]
+) -> None:
+    with pytest.raises(InfrastructureError) as caught:
+        read(ClusterOptions(flags[-1], namespace="ns", target="jobset"))
+    assert TO_READ in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["cancel train", "delete train", "exec train -- env"])
+def test_a_command_that_does_not_only_read_requests_all_permissions(
+    command: str, viewer: Viewer, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    viewer.denied += ["trainjobs", "statefulsets", "jobs"]
+    name, *words = command.split()
+    assert main([name, *flags, "--namespace", "ns", *words]) == 3
+    assert "stepset rbac --namespace ns --target jobset --user viewer |" in capsys.readouterr().err
 
 
 def test_prune_without_runs_succeeds_with_a_warning(flags: list[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -89,13 +129,15 @@ def test_in_all_namespaces_the_missing_permission_is_an_error(
     assert "at the cluster scope; list the runs of one namespace instead: --namespace NAME" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["list", "-o", "name"], ["prune", "--dry-run"], ["status"]])
+@pytest.mark.parametrize(
+    ("command", "remedy"), [(["list", "-o", "name"], TO_READ), (["prune", "--dry-run"], REMEDY), (["status"], TO_READ)]
+)
 def test_if_a_run_is_found_the_missing_permission_is_one_warning(
-    command: list[str], viewer: Viewer, flags: list[str], caplog: pytest.LogCaptureFixture
+    command: list[str], remedy: str, viewer: Viewer, flags: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     viewer.jobs.append(JOB)
     assert main([*command, *flags, "--namespace", "ns"]) == 0
-    expected = f'runs with the target jobset are not listed: rbac: {REASON} in the namespace "ns"; {REMEDY}'
+    expected = f'runs with the target jobset are not listed: rbac: {REASON} in the namespace "ns"; {remedy}'
     assert caplog.messages == [expected]
 
 

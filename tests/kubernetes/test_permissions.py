@@ -49,6 +49,21 @@ def test_it_names_interface_and_targets_of_the_request_and_the_right_that_it_lac
     assert command("x", "secrets", "", grant) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("resource", "group", "more"),
+    [
+        ("workloads", "kueue.x-k8s.io", ["--gang", "kueue"]),
+        ("podgroups", "scheduling.volcano.sh", []),
+        ("secrets", "", []),
+    ],
+)
+def test_the_command_for_an_account_that_only_reads_grants_no_permission_to_change_objects(
+    resource: str, group: str, more: list[str]
+) -> None:
+    words = ["--namespace", "ml", "--target", "jobset", "--read-only", *more, "--user", "x"]
+    assert command("x", resource, group, Grant(read_only=True)) == ["stepset", "rbac", *words]
+
+
 @pytest.mark.parametrize("message", ['User "" cannot list resource ', 'User "' + "a" * 5000 + '" cannot', "cannot", ""])
 def test_it_names_the_account_of_the_interface_if_the_server_names_none(message: str) -> None:
     text = str(missing_permission(Reply(403, {"message": message}), "ml", Grant()))

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 BACKENDS = ("local", "kubernetes")
 
 
-def backend_of(name: str, cluster: ClusterOptions | None = None, interface: Interface = "python") -> Backend:
+def backend_of(
+    name: str, cluster: ClusterOptions | None = None, interface: Interface = "python", *, read_only: bool = False
+) -> Backend:
     """Returns the backend with this name. Sends no request to a cluster.
 
-    `interface` determines the names of options and of commands in error messages.
+    Args:
+        interface: the interface of the caller, which determines the names of options and of commands in error messages.
+        read_only: whether the caller only reads runs. Then the command in an error about a missing permission grants
+            only the permissions to read runs.
 
     Raises:
         BadInputError: the name is unknown, or cluster options are given for a backend other than `kubernetes`.
@@ -31,6 +36,6 @@ def backend_of(name: str, cluster: ClusterOptions | None = None, interface: Inte
     if name == "kubernetes":
         from stepset.backends.kubernetes import kubernetes_backend
 
-        return kubernetes_backend(cluster, interface)
+        return kubernetes_backend(cluster, interface, read_only=read_only)
     hint = "" if isinstance(name, str) else "; arguments of a function belong into args, such as args=[0.2]"
     raise BadInputError(f"backend: {name!r} is not known; use one of {', '.join(BACKENDS)}{hint}")

@@ -31,7 +31,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
-READS = ("list", "status run", "logs run", "diagnose run", "wait run --timeout 1s", "cancel run")
+READS = ("list", "status run", "logs run", "diagnose run", "wait run --timeout 1s")
 
 
 def requester(runs: Runs) -> Requester:
@@ -106,7 +106,8 @@ def test_commands_that_find_runs_of_all_kinds_name_the_default_target(runs: Runs
         # The run still counts, so the wait takes too long.
         return "\n".join(filter(None, (cli(runs, *words, code=4 * (words[0] == "wait")) for words in commands)))
 
-    succeeds_after_its_remedy(requester(runs), attempt)
+    succeeds_after_its_remedy(requester(runs), attempt, "--read-only")
+    succeeds_after_its_remedy(requester(runs), lambda: cli(runs, "cancel", run))
 
 
 def test_the_error_for_a_run_that_is_not_found_names_the_targets_whose_runs_are_hidden(runs: Runs) -> None:
@@ -138,7 +139,7 @@ def test_the_handle_of_a_submitted_run_needs_permissions_for_its_target_only(run
             return str(error)
         return ""
 
-    succeeds_after_its_remedy(requester(runs), attempt, targets=[runs.target])
+    succeeds_after_its_remedy(requester(runs), attempt, "--read-only", targets=[runs.target])
 
 
 @pytest.mark.parametrize("runs", ["statefulset"], indirect=True)
@@ -149,10 +150,10 @@ def test_a_request_for_a_run_that_was_found_names_its_kind(runs: Runs, stage: St
     account = requester(runs)
     account.take_rights()
     grant_reading(runs, "apps", "statefulsets")
-    for line in ("logs run", "logs -f run", "cancel run"):
+    for line, more in (("logs run", " --read-only"), ("logs -f run", " --read-only"), ("cancel run", "")):
         refused = runs.cli(*line.split())
         assert refused.returncode == 3, (line, refused.stdout)
-        assert " --target statefulset --account " in remedy(refused.stderr), line
+        assert f" --target statefulset{more} --account " in remedy(refused.stderr), line
 
 
 def grant_reading(runs: Runs, group: str, plural: str) -> None:
@@ -179,7 +180,7 @@ def test_a_reader_of_the_python_api_that_names_its_target_gets_that_target_only(
             return ""
         raise AssertionError("there is no run")
 
-    succeeds_after_its_remedy(requester(runs), attempt, targets=["job"])
+    succeeds_after_its_remedy(requester(runs), attempt, "--read-only", targets=["job"])
 
 
 @pytest.mark.gate
@@ -267,7 +268,7 @@ def test_names_that_are_numbers_in_yaml(cluster: Cluster, tmp_path: Path) -> Non
         path.write_text(yaml.safe_dump(kubeconfig_of(cluster, token, namespace)))
         runs = Runs(cluster, namespace, tmp_path, path)
         account = Requester(cluster, namespace, ("--account", f"{namespace}/1e3"), path)
-        succeeds_after_its_remedy(account, lambda: cli(runs, "list"))
+        succeeds_after_its_remedy(account, lambda: cli(runs, "list"), "--read-only")
 
 
 def test_a_service_account_of_another_namespace(runs: Runs, tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from stepset.backends.option_names import Interface
 
 
-def kubernetes_backend(options: ClusterOptions | None = None, interface: Interface = "python") -> KubernetesBackend:
+def kubernetes_backend(
+    options: ClusterOptions | None = None, interface: Interface = "python", *, read_only: bool = False
+) -> KubernetesBackend:
     """Returns the backend for a cluster. The default is the cluster of the kubeconfig's current context.
 
-    This function sends no request to the cluster. `interface` determines the names of options in error messages.
+    This function sends no request to the cluster. `KubernetesBackend` describes `interface` and `read_only`.
 
     Raises BadInputError if the `kubernetes` package is missing or no usable kubeconfig exists.
     """
@@ -34,4 +36,5 @@ def kubernetes_backend(options: ClusterOptions | None = None, interface: Interfa
         sources=options.sources,
         timeouts=Timeouts(options.admission_timeout, options.startup_timeout),
         interface=interface,
+        read_only=read_only,
     )

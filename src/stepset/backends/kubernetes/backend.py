@@ -72,6 +72,8 @@ class KubernetesBackend:
         namespace: the namespace of the runs; default: the namespace of the connection.
         target, sources, timeouts, change_pod: the arguments of `ClusterRuns`.
         interface: the interface of the caller, which determines the names of options in error messages.
+        read_only: whether the caller only reads runs. Then the command in an error about a missing permission grants
+            only the permissions to read runs.
     """
 
     def __init__(
@@ -84,10 +86,12 @@ class KubernetesBackend:
         timeouts: Timeouts | None = None,
         change_pod: ChangePod | None = None,
         interface: Interface = "python",
+        read_only: bool = False,
     ) -> None:
         self._connection, self._call = connection, connection.call
+        grant = Grant(interface, read_only=read_only)
         self._runs = ClusterRuns(
-            NamespacedClient(connection.client, namespace or connection.namespace, Grant(interface)),
+            NamespacedClient(connection.client, namespace or connection.namespace, grant),
             target=target,
             sources=sources,
             timeouts=timeouts,

@@ -63,11 +63,14 @@ class BackendArgs:
         if self.backend != "kubernetes":
             self.open_backend()
 
-    def open_backend(self, *, flags: Mapping[str, object] | None = None, **more: Any) -> Backend:
+    def open_backend(
+        self, *, flags: Mapping[str, object] | None = None, read_only: bool = False, **more: Any
+    ) -> Backend:
         """Returns the selected backend. Raises BadInputError for a flag that the backend does not support.
 
         Args:
             flags: a mapping from the names of further flags to their values. These flags require a cluster.
+            read_only: whether the command only reads runs.
             more: the values of further fields of ClusterOptions.
         """
         from stepset.backends import backend_of
@@ -84,7 +87,8 @@ class BackendArgs:
         from stepset.cli.output.terminal import make_log_printable
 
         make_log_printable()
-        return backend_of("kubernetes", ClusterOptions(self.kubeconfig, self.context, self.namespace, **more), "cli")
+        options = ClusterOptions(self.kubeconfig, self.context, self.namespace, **more)
+        return backend_of("kubernetes", options, "cli", read_only=read_only)
 
 
 def takes_backend(command: Command) -> Command:

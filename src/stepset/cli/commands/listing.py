@@ -84,7 +84,7 @@ def list_(
     created_after = None if since is None else time_before_now("--since", since)
     phases, reasons = phases_of(phase or (), "--phase"), reasons_of(reason or (), "--reason")
     wanted = RunFilter(phases, selector, created_after, frozenset(job or ()), reasons)
-    backend = backend_args.open_backend(flags={"--all-namespaces": all_namespaces})
+    backend = backend_args.open_backend(flags={"--all-namespaces": all_namespaces}, read_only=True)
     found = wanted.select(backend.list(all_namespaces=all_namespaces), "--selector")
     sizes = _sizes(backend, found) if disk_usage else None
     if output == "json":

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -138,7 +138,7 @@ def run(
     return int(status.exit_code)
 
 
-def _timeouts(flags: Mapping[str, str | None], *, detached_on_cluster: bool) -> dict[str, float]:
+def _timeouts(flags: Mapping[str, str | None], *, detached_on_cluster: bool) -> dict[str, Any]:
     """Returns a mapping from fields of ClusterOptions to seconds, for the flags that are given.
 
     Raises BadInputError if a value is not a duration. Also raises BadInputError if a timeout is given for a detached

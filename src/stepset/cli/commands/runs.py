@@ -42,7 +42,7 @@ def status(
     from stepset.cli.output.formats import as_json
     from stepset.cli.output.terminal import write_out
 
-    backend = backend_args.open_backend()
+    backend = backend_args.open_backend(read_only=True)
     found = run_named(backend, name)
     if watch:
         from stepset.cli.output.watching import watch_run
@@ -105,7 +105,7 @@ def logs(
         raise BadInputError("--previous: the previous attempt is over; leave out --follow")
     wanted = None if ranks is None else sources_of(ranks, "--ranks")
     first = None if since is None else time_before_now("--since", since)
-    backend = backend_args.open_backend()
+    backend = backend_args.open_backend(read_only=True)
     if name is None or wanted is not None or follow:
         found = run_named(backend, name)
         name = found.name  # a newer run of the job may start while this command follows the run
@@ -145,7 +145,7 @@ def wait(
     """
     from stepset.cli.output.formats import seconds_of
 
-    backend = backend_args.open_backend()
+    backend = backend_args.open_backend(read_only=True)
     seconds = None if timeout is None else seconds_of("--timeout", timeout)
     with _interruptible("the run continues"):
         found = backend.wait(name, seconds)
@@ -258,7 +258,7 @@ def diagnose(name: NewestOrName = None, output: Output = "text", *, backend_args
     rank ended. The exit codes of the command are the exit codes of `stepset run`. While the run is not over, the exit
     code is 0.
     """
-    backend = backend_args.open_backend()
+    backend = backend_args.open_backend(read_only=True)
     found = run_named(backend, name)
     _print_outcome(found, backend_args.as_flags, output)
     return int(found.exit_code) if found.phase.final else 0

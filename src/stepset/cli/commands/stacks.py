@@ -41,7 +41,7 @@ def stacks(
     from stepset.watch.present.stacks_text import stacks_text, time_words
 
     wanted = None if ranks is None else sources_of(ranks, "--ranks")
-    backend = backend_args.open_backend()
+    backend = backend_args.open_backend(read_only=True)
     run = run_named(backend, name)
     if wanted is not None:
         check_sources(wanted, run, "--ranks")

@@ -35,8 +35,8 @@ class Grant:
 
     Args:
         interface: the interface of the caller.
-        targets, gang, mpi, lost_node, network_policy, exec, orphan, validate, priorities, quotas: the arguments of
-            `rbac` in targets/rbac.py.
+        targets, gang, mpi, lost_node, network_policy, exec, orphan, validate, priorities, quotas, read_only: the
+            arguments of `rbac` in targets/rbac.py.
     """
 
     interface: Interface = "python"
@@ -50,6 +50,7 @@ class Grant:
     validate: bool = False
     priorities: bool = False
     quotas: bool = False
+    read_only: bool = False
 
     @property
     def optional(self) -> dict[str, bool]:
@@ -63,6 +64,7 @@ class Grant:
         """
         words = ["stepset", "rbac", *(["--backend", self.interface] if self.interface in ("airflow", "kfp") else [])]
         words += ["--namespace", namespace, *(word for target in self.targets for word in ("--target", target))]
+        words += ["--read-only"] if self.read_only else []
         words += ["--gang", self.gang] if self.gang != "none" else []
         words += ["--mpi"] if self.mpi else []
         words += ["--lost-node"] if self.lost_node else []
@@ -79,7 +81,12 @@ class Grant:
         return f"{shlex.join(words)} | kubectl apply -f -"
 
     def including(self, resource: str, group: str) -> Grant:
-        """Returns a copy of this grant that also contains the optional permissions for a resource."""
+        """Returns a copy of this grant that also contains the optional permissions for a resource.
+
+        If the grant is read-only, the copy contains no permissions to change objects.
+        """
+        if self.read_only:
+            return replace(self, gang="kueue") if _GANGS.get(group) == "kueue" else self
         gang = _GANGS.get(group, self.gang)
         mpi, lost_node = self.mpi or resource == "secrets", self.lost_node or resource == "pods/status"
         policy = self.network_policy or resource == "networkpolicies"
