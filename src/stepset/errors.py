@@ -114,6 +114,12 @@ class RunNotFoundError(StepsetError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class HiddenRunError(RunNotFoundError):
+    """The account lacks permissions, and the runs that the account may read contain no run with this name."""
+
+    exit_code = ExitCode.INFRASTRUCTURE
+
+
 class TrainingFailedError(StepsetError):
     """The run did not succeed.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stepset
-from stepset import ClusterOptions, InfrastructureError
+from stepset import ClusterOptions, InfrastructureError, RunNotFoundError
 from stepset.cli import main
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.nowhere import kubeconfig
@@ -58,6 +58,8 @@ class Viewer:
             reason = REASON.replace("list", verb).replace("jobsets", denied)
             return 403, {"kind": "Status", "code": 403, "message": f"{reason} {where}"}
         items = self.jobs if path.startswith("/apis/batch/v1") and path.endswith("/jobs") else []
+        key, _, value = query.get("labelSelector", "").partition("=")
+        items = [each for each in items if value in ("", each["metadata"]["labels"].get(key))]
         kind, version = ("JobList", "batch/v1") if items else ("List", "v1")
         return 200, {"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "7"}, "items": items}
 
@@ -104,6 +106,35 @@ def test_a_function_that_only_reads_requests_only_permissions_to_read(
     with pytest.raises(InfrastructureError) as caught:
         read(ClusterOptions(flags[-1], namespace="ns", target="jobset"))
     assert TO_READ in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "wait", "diagnose", "stacks"])
+def test_if_a_run_may_be_hidden_the_missing_permission_is_the_error(
+    command: str, viewer: Viewer, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ClusterRole `view` permits reading Jobs and StatefulSets, but not JobSets and TrainJobs."""
+    viewer.denied += ["trainjobs"]
+    viewer.jobs.append(JOB)
+    assert main([command, "digits", *flags, "--namespace", "ns"]) == 3
+    reason = f'{REASON.replace("list", "get")} in the namespace "ns"'
+    others = "runs with the target trainjob need further permissions"
+    assert capsys.readouterr().err == f"stepset: rbac: {reason}; {others}; {TO_READ}\n"
+
+
+def test_a_run_that_may_be_hidden_is_not_found_for_callers_that_wait_for_it(flags: list[str]) -> None:
+    with pytest.raises(RunNotFoundError, match="cannot get resource") as caught:
+        stepset.status("digits", "kubernetes", cluster=ClusterOptions(flags[-1], namespace="ns"))
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("denied", "served"), [(["trainjobs", "statefulsets"], True), (["jobsets"], False)])
+def test_a_run_is_not_found_if_the_default_target_is_readable_or_not_served(
+    denied: list[str], served: bool, viewer: Viewer, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The minimal Role of the default target does not permit reading the workloads of other targets."""
+    viewer.denied, viewer.served = denied, served
+    assert main(["status", "digits", *flags, "--namespace", "ns"]) == 2
+    assert capsys.readouterr().err.startswith("stepset: run 'digits' is not in namespace ns, ")
 
 
 @pytest.mark.parametrize("command", ["cancel train", "delete train", "exec train -- env"])

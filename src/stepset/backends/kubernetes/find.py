@@ -20,7 +20,7 @@ from stepset.backends.kubernetes.api.resources import (
     resource_for,
     resource_of,
 )
-from stepset.backends.kubernetes.hidden_runs import check_access, hidden_targets, unlisted_default_target
+from stepset.backends.kubernetes.hidden_runs import check_access, hidden_default_target, hidden_targets
 from stepset.backends.kubernetes.logs.pods import LogPod, log_pod, may_hold
 from stepset.backends.kubernetes.logs.tail import read_reports
 from stepset.backends.kubernetes.missing_pods import events_of_missing_pods
@@ -30,7 +30,7 @@ from stepset.backends.kubernetes.watch.queue_position import QueuePositions
 from stepset.backends.kubernetes.watch.selectors import KUEUE_UID, Collection, of_kind, of_run
 from stepset.backends.kubernetes.watch.unqueued import UnqueuedRuns
 from stepset.backends.run_names import being_deleted, name_taken, similar
-from stepset.errors import InfrastructureError, RunNotFoundError
+from stepset.errors import HiddenRunError, InfrastructureError, RunNotFoundError
 from stepset.run_status import RunStatus
 from stepset.targets.metadata import JOB, OWNER_HASH, RUN
 from stepset.targets.workload_kinds import WORKLOAD_KINDS
@@ -69,7 +69,8 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
         targets: the kinds of workload to look up.
 
     Raises:
-        RunNotFoundError: no run was found.
+        RunNotFoundError: no run was found. If the account cannot read the runs of the default target, this is a
+            HiddenRunError.
         InfrastructureError: the server cannot be reached, or the server denies access to all kinds.
     """
     kinds = [WORKLOADS[target] for target in targets]
@@ -81,6 +82,8 @@ async def find(namespaced: NamespacedClient, name: str, targets: Sequence[str] =
         if found := runs_in(kinds, await _lists(namespaced, kinds, selector)):
             return newest(found)
     await check_access(namespaced, kinds, answers)
+    if (refused := await hidden_default_target(namespaced, kinds, answers)) is not None:
+        raise HiddenRunError(str(refused))
     hidden = await hidden_targets(namespaced, kinds, answers)
     unread = f", or has a target whose runs this account may not read ({', '.join(hidden)})" if hidden else ""
     hint = similar(name, await _some_names(namespaced, kinds))
@@ -255,7 +258,7 @@ async def read_all(
         if any(map(is_run, _items(reply))):
             found = {**await _runs_of_kind(namespaced, kind), **found}
     await check_access(namespaced, kinds, replies)
-    hidden = await unlisted_default_target(namespaced, kinds, replies, found=bool(found))
+    hidden = await hidden_default_target(namespaced, kinds, replies, found=bool(found))
     if hidden is not None:
         on_hidden(hidden)
     verdicts = {key: verdict_of(workload) for key, (workload, _) in found.items()}

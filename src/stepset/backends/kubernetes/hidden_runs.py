@@ -21,35 +21,48 @@ async def check_access(namespaced: NamespacedClient, kinds: Sequence[Resource], 
     """
     if any(reply.accepted or reply.lacks_object for reply in replies):
         return
-    if not (targets := await hidden_targets(namespaced, kinds, replies)):
-        return
-    wanted = TARGET if TARGET in targets else targets[0]
-    refused = next(reply for kind, reply in zip(kinds, replies, strict=True) if kind == WORKLOADS[wanted])
-    others = [each for each in targets if each != wanted]
-    raise namespaced.granting(wanted).missing_permission(refused, others)
+    if targets := await hidden_targets(namespaced, kinds, replies):
+        raise await _missing_permission(namespaced, kinds, replies, targets)
 
 
-async def unlisted_default_target(
-    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply], *, found: bool
+async def hidden_default_target(
+    namespaced: NamespacedClient, kinds: Sequence[Resource], replies: Sequence[Reply], *, found: bool = False
 ) -> InfrastructureError | None:
-    """Returns an error if the account cannot list the runs of the default target.
+    """Returns an error if the account cannot read the runs of the default target.
 
     If the server does not serve the kind of these runs, returns None.
 
-    An account with the minimal Role of the default target cannot list the runs of other targets. Therefore this
-    function does not report other targets.
+    An account with the minimal Role of the default target cannot read the runs of other targets. Therefore this
+    function reports other targets only together with the default target.
 
     Args:
         kinds: the kinds of workload.
-        replies: the reply to the list of each kind.
-        found: whether the lists contain runs.
+        replies: the reply to the request for each kind.
+        found: whether the replies contain runs.
     """
     default = WORKLOADS[TARGET]
-    refused = [reply for kind, reply in zip(kinds, replies, strict=True) if kind == default and lacks_permission(reply)]
-    if not refused or (await namespaced.client.get(default.discovery)).status == NOT_FOUND:
+    if not any(kind == default and lacks_permission(reply) for kind, reply in zip(kinds, replies, strict=True)):
         return None
+    if (await namespaced.client.get(default.discovery)).status == NOT_FOUND:
+        return None
+    targets = await hidden_targets(namespaced, kinds, replies)
+    return await _missing_permission(namespaced, kinds, replies, targets, found=found)
+
+
+async def _missing_permission(
+    namespaced: NamespacedClient,
+    kinds: Sequence[Resource],
+    replies: Sequence[Reply],
+    targets: Sequence[str],
+    *,
+    found: bool = False,
+) -> InfrastructureError:
+    """Returns the error for the targets whose runs the account cannot read. The command is for one target."""
+    wanted = TARGET if TARGET in targets else targets[0]
+    refused = next(reply for kind, reply in zip(kinds, replies, strict=True) if kind == WORKLOADS[wanted])
+    others = [each for each in targets if each != wanted]
     exists = found or await namespaced.namespace_is_readable()
-    return namespaced.granting(TARGET).missing_permission(refused[0], in_namespace=exists)
+    return namespaced.granting(wanted).missing_permission(refused, others, in_namespace=exists)
 
 
 async def hidden_targets(
