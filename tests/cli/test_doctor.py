@@ -112,6 +112,38 @@ def test_missing_permissions_and_controllers_have_their_remedies(cli: Cli, tmp_p
     assert [each["check"] for each in data["items"] if each["state"] == "problem"] == ["permissions", "controllers"]
 
 
+WRITES = ("create", "patch", "delete", "configmaps", "services")
+"""The verbs and resources that the Roles of `stepset rbac --read-only` do not contain."""
+
+
+def test_an_account_that_only_reads_runs_has_no_problem(cli: Cli, tmp_path: Path) -> None:
+    with _cluster(tmp_path, denied=WRITES) as flags:
+        assert cli("doctor", *flags).code == 1
+        found = cli("doctor", *flags, "--read-only", "--queue", "team-a")
+        writer = cli("doctor", *flags, "--queue", "team-a")
+    assert (found.code, "problem" in found.out) == (0, False), found
+    assert "ok: permissions: all " in found.out
+    assert writer.out.count("problem: permissions: ") > 1
+
+
+def test_the_fix_for_an_account_that_only_reads_runs_is_read_only(cli: Cli, tmp_path: Path) -> None:
+    with _cluster(tmp_path, denied=(*WRITES, "watch", "workloads")) as flags:
+        found = cli("doctor", *flags, "--read-only", "--queue", "team-a")
+    assert found.code == 1
+    command = "stepset rbac --namespace ml --target jobset --read-only --gang kueue --user jane"
+    fix = f"  fix: {command} | kubectl apply -f -\n"
+    assert f"problem: permissions: jane may not watch pods in namespace ml\n{fix}" in found.out
+    assert found.out.count(fix) == found.out.count("  fix: stepset rbac") == 2
+
+
+def test_without_any_permission_to_read_runs_there_is_one_problem(cli: Cli, tmp_path: Path) -> None:
+    reads = ("get", "list", "watch", "jobsets", "jobs", "pods", "pods/log", "events")
+    with _cluster(tmp_path, denied=(*WRITES, *reads)) as flags:
+        found = cli("doctor", *flags, "--read-only")
+    assert "problem: permissions: jane may not read runs in namespace 'ml'" in found.out
+    assert found.out.count("problem: ") == 1
+
+
 def test_the_permission_to_read_workloads_of_kueue_is_a_note(cli: Cli, tmp_path: Path) -> None:
     """A submission does not need this permission."""
     with _cluster(tmp_path, denied=("workloads",)) as flags:
@@ -160,7 +192,9 @@ def test_a_kubeconfig_that_impersonates_a_user_is_a_problem(cli: Cli, tmp_path: 
     assert "context 'c': user 'u' has the field 'as', which stepset does not support\n  fix: use a context" in found.out
 
 
-@pytest.mark.parametrize("words", [("-o", "yaml"), ("--target", "x"), ("--backend", "x"), ("--namespace", "ml")])
+@pytest.mark.parametrize(
+    "words", [("-o", "yaml"), ("--target", "x"), ("--backend", "x"), ("--namespace", "ml"), ("--read-only",)]
+)
 def test_bad_input_is_one_line(cli: Cli, words: tuple[str, ...]) -> None:
     found = cli("doctor", *words)
     assert (found.code, found.out, len(found.errors)) == (2, "", 1)

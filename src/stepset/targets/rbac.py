@@ -227,7 +227,13 @@ def _of_watchers(targets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def rules(
-    target: str, gang: str, *, mpi: bool = False, lost_node: bool = False, network_policy: bool = False
+    target: str,
+    gang: str,
+    *,
+    mpi: bool = False,
+    lost_node: bool = False,
+    network_policy: bool = False,
+    read_only: bool = False,
 ) -> list[dict[str, Any]]:
     """Returns the rules that an account needs for a run with the given target.
 
@@ -235,10 +241,11 @@ def rules(
 
     Args:
         target: one of the `targets` of `rbac`.
-        gang, mpi, lost_node, network_policy: the same arguments as those of `rbac`.
+        gang, mpi, lost_node, network_policy, read_only: the same arguments as those of `rbac`.
     """
     optional = _optional(gang, mpi, lost_node, network_policy).values()
-    return [*base_rules(target), *(rule for found in optional for rule in found if not _names_queues(rule))]
+    base = _read_rules(target) if read_only else base_rules(target)
+    return [*base, *(rule for found in optional for rule in found if not _names_queues(rule))]
 
 
 def _names_queues(rule: Mapping[str, Any]) -> bool:

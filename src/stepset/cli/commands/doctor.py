@@ -22,6 +22,9 @@ def doctor(
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="On a cluster: also check this LocalQueue of Kueue.")
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="On a cluster: check only the permissions to read runs.")
+    ] = False,
     output: Output = "text",
     *,
     backend_args: BackendArgs,
@@ -33,12 +36,14 @@ def doctor(
       stepset doctor
       stepset doctor --backend kubernetes --namespace ml --target trainjob
       stepset doctor --backend kubernetes --namespace ml --queue team-a
+      stepset doctor --backend kubernetes --namespace ml --read-only
 
     The command prints the versions of stepset and Python, and for local runs the versions of the frameworks. On this
     machine, the command checks the directory of the runs, shared memory, GPUs and ports. On a cluster, the command
     checks the connection, permissions, controllers and GPUs. With --queue, the command also checks a LocalQueue of
-    Kueue, the ClusterQueue of the LocalQueue, and the permission to read Workloads. The command prints a fix for each
-    problem. The exit code is 1 if there is a problem, and 3 if the cluster cannot be reached.
+    Kueue, the ClusterQueue of the LocalQueue, and the permission to read Workloads. With --read-only, the command
+    checks only the permissions that stepset rbac --read-only grants. The command prints a fix for each problem. The
+    exit code is 1 if there is a problem, and 3 if the cluster cannot be reached.
     """
     from stepset.cli.doctor.findings import exit_code, no_connection
     from stepset.cli.doctor.machine import machine_findings
@@ -58,9 +63,11 @@ def doctor(
             found.append(no_connection("problem", error))
         else:
             cluster = (backend_args.kubeconfig, backend_args.context, backend_args.namespace)
-            found += cluster_findings(*cluster, target, queue)
+            found += cluster_findings(*cluster, target, queue, read_only=read_only)
     elif queue is not None:
         raise BadInputError("--queue: a local run has no queue; add --backend kubernetes")
+    elif read_only:
+        raise BadInputError("--read-only: a local run needs no permissions; add --backend kubernetes")
     if output == "json":
         write_out(as_json(document("Diagnosis", {"items": found})))
     else:

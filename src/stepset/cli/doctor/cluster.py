@@ -23,11 +23,19 @@ _INSTALL = "install it: https://kueue.sigs.k8s.io/docs/installation/"
 
 
 def cluster_findings(
-    kubeconfig: str | None, context: str | None, namespace: str | None, target: str, queue: str | None = None
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    target: str,
+    queue: str | None = None,
+    *,
+    read_only: bool = False,
 ) -> Iterator[Finding]:
     """Yields the result of each check of a cluster. The checks create no objects.
 
-    `queue` is the name of a LocalQueue of Kueue. None means that no queue is checked.
+    Args:
+        queue: the name of a LocalQueue of Kueue. None means that no queue is checked.
+        read_only: whether to check only the permissions to read runs.
     """
     try:
         connection = connect(kubeconfig, context, "cli")
@@ -35,7 +43,7 @@ def cluster_findings(
         yield no_connection("problem", error)
         return
     place = namespace or connection.namespace
-    grant = Grant("cli", (target,), gang="none" if queue is None else "kueue")
+    grant = Grant("cli", (target,), gang="none" if queue is None else "kueue", read_only=read_only)
     try:
         with connection:
             found = connection.call(survey, connection.client, place, grant)

@@ -53,7 +53,9 @@ def permissions(rules: Sequence[Mapping[str, Any]]) -> Iterator[Permission]:
 
 def required_by(grant: Grant) -> list[Permission]:
     """Returns every permission in a grant."""
-    found = (permissions(rules(target, grant.gang, **grant.optional)) for target in grant.targets)
+    found = (
+        permissions(rules(target, grant.gang, **grant.optional, read_only=grant.read_only)) for target in grant.targets
+    )
     return list(dict.fromkeys(each for target in found for each in target))
 
 
@@ -122,8 +124,9 @@ async def problems(
         return [], []
     who = await account_name(client)
     if len(missing) == len(required_by(grant)):
+        what = "read" if grant.read_only else "create, read or delete"
         return [
-            f"rbac: {who or 'you'} may not create, read or delete runs in namespace {namespace!r}{MAY_NOT_EXIST};"
+            f"rbac: {who or 'you'} may not {what} runs in namespace {namespace!r}{MAY_NOT_EXIST};"
             f" have an administrator run: {grant.command(namespace, who)}"
         ], []
     optional = {each.place for each in permissions([FOR_DIAGNOSES])}

@@ -67,7 +67,7 @@ async def survey(client: Client, namespace: str, grant: Grant) -> Survey:
     return Survey(
         version=text(about.body, "gitVersion") or "of unknown version",
         account=await account_name(client),
-        no_namespace=await namespace_problem(client, namespace, grant.interface),
+        no_namespace=await namespace_problem(client, namespace, grant.interface, read_only=grant.read_only),
         namespace=namespace,
         target=target,
         permissions=len(required),
