@@ -1,6 +1,6 @@
 """Checks whether a server would accept a job from this account. No object is created.
 
-The check has four parts:
+The check has five parts:
 
 1. The check reviews each permission in the minimal Role. A missing permission to read Kueue's Workloads is only a note,
    because a submission does not need this permission.
@@ -11,6 +11,7 @@ The check has four parts:
    cannot create pods, the check also reads the PriorityClass of the pods.
 4. The check compares the total requests of all pods with the ResourceQuotas of the namespace, and with the quota of the
    ClusterQueue. A run that exceeds a whole quota is refused.
+5. The check reads the claims and the Secrets that the pods name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from stepset.backends.kubernetes.submit.access_review import (
 from stepset.backends.kubernetes.submit.access_review import problems as access_problems
 from stepset.backends.kubernetes.submit.field_map import FieldMapper
 from stepset.backends.kubernetes.submit.generated import with_generated_values
+from stepset.backends.kubernetes.submit.named_objects import check_named_objects
 from stepset.backends.kubernetes.submit.namespaces import namespace_problem
 from stepset.backends.kubernetes.submit.queues import check_queue, missing_priority_classes
 from stepset.backends.kubernetes.submit.quotas import cluster_queue_lines, quota_lines
@@ -109,6 +111,9 @@ async def check_on_server(request: RenderRequest, target: str, client: Client) -
             specs[each["metadata"]["name"]] = reply.body["spec"]  # with the defaults of a LimitRange
         notes += [unknown_fields(text, each, mapper) for text in reply.warnings]
     else:
+        named = await check_named_objects(client, namespace, trial, objects, mapper)
+        found += named.problems
+        notes += named.notes
         about = objects[-1]["metadata"]
         queue = await check_queue(client, namespace, about.get("labels") or {}, grant)
         found += queue.problems
