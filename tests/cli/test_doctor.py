@@ -140,7 +140,7 @@ def test_without_any_permission_to_read_runs_there_is_one_problem(cli: Cli, tmp_
     reads = ("get", "list", "watch", "jobsets", "jobs", "pods", "pods/log", "events")
     with _cluster(tmp_path, denied=(*WRITES, *reads)) as flags:
         found = cli("doctor", *flags, "--read-only")
-    assert "problem: permissions: jane may not read runs in namespace 'ml'" in found.out
+    assert "problem: permissions: jane may not read runs in namespace 'ml'\n  fix: stepset rbac " in found.out
     assert found.out.count("problem: ") == 1
 
 

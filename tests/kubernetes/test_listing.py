@@ -57,6 +57,29 @@ def refusal(status: int, message: str = "no") -> tuple[int, Any]:
     return status, {"kind": "Status", "code": status, "message": message}
 
 
+def test_the_error_about_a_known_run_does_not_state_that_its_namespace_might_not_exist() -> None:
+    message = 'jobs.batch is forbidden: User "x" cannot list resource "jobs" in API group "batch" in the namespace "ns"'
+    refused = answers("/jobs", lambda _: refusal(403, message))
+    expected = f"rbac: {message}; have an administrator run: "
+    with pytest.raises(InfrastructureError) as caught:
+        read(refused)
+    assert expected in str(caught.value)
+
+    async def followed() -> str:
+        async with (
+            ApiServer(refused) as server,
+            Informer(NamespacedClient(client_at(server.port), "ns")) as informer,
+            informer.follow(WORKLOAD) as run,
+        ):
+            with anyio.fail_after(60):
+                while run.error is None:
+                    await run.changed.wait()
+                    run.changed.clear()
+            return str(run.error)
+
+    assert expected in asyncio.run(followed())
+
+
 @pytest.mark.parametrize(("collection", "status"), [("/events", 403), ("/events", 404), ("/jobs", 404)])
 def test_a_collection_that_is_optional_or_not_installed_may_be_refused(collection: str, status: int) -> None:
     assert read(answers(collection, lambda _: refusal(status)))[0].phase is Phase.PENDING

@@ -341,7 +341,7 @@ def _without(namespaced: NamespacedClient, collection: Collection, refused: Refu
     if refused.reply.status == NOT_FOUND or (refused.reply.status == FORBIDDEN and not collection.needed):
         return []
     if lacks_permission(refused.reply):
-        raise namespaced.missing_permission(refused.reply)
+        raise namespaced.missing_permission(refused.reply, in_namespace=True)  # a run of the namespace is known
     raise InfrastructureError(
         f"{collection.path} cannot be listed: {refused}; contact the cluster's administrator"
     ) from refused

@@ -55,14 +55,14 @@ class NamespacedClient:
         """
         return missing_permission(reply, self.namespace, self.grant, others, in_namespace=in_namespace)
 
-    def with_remedy(self, error: StepsetError) -> StepsetError:
+    def with_remedy(self, error: StepsetError, *, in_namespace: bool = False) -> StepsetError:
         """Converts an error of a request to an error for the user.
 
         If a permission is missing, the returned error contains the command that grants the permission. Otherwise
-        returns `error`.
+        returns `error`. The function `missing_permission` describes `in_namespace`.
         """
         if isinstance(error, RefusedError) and lacks_permission(error.reply):
-            return self.missing_permission(error.reply)
+            return self.missing_permission(error.reply, in_namespace=in_namespace)
         return error
 
     def all(self, resource: Resource) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepset.backends.kubernetes.api.client import Client, gather
+from stepset.backends.kubernetes.api.lookup import get_namespace
 from stepset.backends.kubernetes.api.permissions import MAY_NOT_EXIST, Grant, account_name
 from stepset.backends.option_names import Interface
 from stepset.errors import InfrastructureError
@@ -117,7 +118,8 @@ async def problems(
     """Returns the problems and the notes about missing permissions, as one line for each resource.
 
     If only diagnoses need a permission, the line is a note. If the account lacks all of the required permissions,
-    returns a single problem, because the name of the namespace may be wrong. Each line contains the command that grants
+    returns a single problem. If the account cannot read the namespace, this problem states that the namespace might not
+    exist. Each line contains the command that grants
     the permissions.
     """
     if not missing:
@@ -125,8 +127,9 @@ async def problems(
     who = await account_name(client)
     if len(missing) == len(required_by(grant)):
         what = "read" if grant.read_only else "create, read or delete"
+        unknown = "" if (await get_namespace(client, namespace)).accepted else MAY_NOT_EXIST
         return [
-            f"rbac: {who or 'you'} may not {what} runs in namespace {namespace!r}{MAY_NOT_EXIST};"
+            f"rbac: {who or 'you'} may not {what} runs in namespace {namespace!r}{unknown};"
             f" have an administrator run: {grant.command(namespace, who)}"
         ], []
     optional = {each.place for each in permissions([FOR_DIAGNOSES])}

@@ -97,7 +97,7 @@ class FollowedRun:
     def error(self) -> StepsetError | None:
         """The reason why the run can no longer be followed."""
         error = next((each.error for each in self._reflectors if each.error is not None), self.unconfirmed)
-        return None if error is None else self._namespaced.with_remedy(error)
+        return None if error is None else self._namespaced.with_remedy(error, in_namespace=True)
 
     @property
     def access_notes(self) -> tuple[str, ...]:
