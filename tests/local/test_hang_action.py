@@ -44,6 +44,15 @@ WAITS = """
     print(json.dumps({"stepset": {"step": 1}}), flush=True)
     load() if os.environ["RANK"] == "3" else reduce()
 """
+NO_STEP = """
+    import time
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 1:
+        time.sleep(1000)
+    dist.barrier()
+"""
 QUIET = """
     import json, time
     import torch
@@ -79,6 +88,13 @@ def test_fail_ends_the_run_without_a_restart_and_names_the_rank(patient: Local) 
 
 
 @pytest.mark.frameworks
+@pytest.mark.frameworks
+def test_fail_ends_a_run_in_which_a_rank_has_started_no_collective(patient: Local) -> None:
+    status = patient.run(NO_STEP, hang={"after": 6, "first": 12, "action": "fail"}, **NODES)
+    assert status.failure is not None and status.failure.exit_code in HANG_CODES
+    assert "rank 1 has not joined; sleeping in <module> train.py:7" in status.failure.message
+
+
 @pytest.mark.frameworks
 def test_restart_starts_the_gang_again_and_the_second_attempt_succeeds(patient: Local) -> None:
     hang = {"after": 6, "first": 300, "action": "restart"}

@@ -29,30 +29,42 @@ def digest(dumps: Iterable[bytes]) -> list[dict[str, Any]]:
     """Returns, for each process group, its first unfinished collective and its last finished one.
 
     A rank may have started several collectives. The first unfinished one is the one for which it waits. Groups with
-    unfinished collectives are first. An entry with an unexpected form is ignored.
+    unfinished collectives are first. If a rank has joined a group and has started no collective, its group has no
+    collective. An entry with an unexpected form is ignored.
     """
     groups: dict[Any, dict[str, Any]] = {}
-    for entry, members in entries_of(dumps):
-        try:
-            _add(groups, entry, members)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            continue
+    for entries, members in _documents(dumps):
+        for entry in entries:
+            try:
+                _add(groups, entry, members)
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+                continue
+        if not entries and isinstance(members, dict) and members:
+            name = next(iter(members))
+            groups.setdefault(name, _group(str(name)[:100], "", "", False, members))
     found = sorted(groups.values(), key=lambda group: (not group["seq"], -group["done"]))
     return found[:MOST_GROUPS]
 
 
 def entries_of(dumps: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
     """Yields each entry of dumps, with the members of the groups. An entry may have any form."""
+    for entries, members in _documents(dumps):
+        for entry in entries:
+            yield entry, members
+
+
+def _documents(dumps: Iterable[bytes]) -> Iterator[tuple[list[Any], Any]]:
+    """Yields the entries of each dump, and the members of the groups."""
     import json
 
     for dump in dumps:
         try:
             document = json.loads(dump.decode("utf-8", "replace"))
-            entries, members = document["entries"], document.get("pg_config")
-        except (ValueError, KeyError, TypeError, RecursionError, MemoryError):
+            entries, members = document.get("entries", []), document.get("pg_config")
+        except (ValueError, AttributeError, TypeError, RecursionError, MemoryError):
             continue
-        for entry in entries if isinstance(entries, list) else ():
-            yield entry, members
+        if isinstance(entries, list):
+            yield entries, members
 
 
 def name_of(entry: Any) -> tuple[str, str]:
@@ -67,25 +79,7 @@ def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
     seq = number(entry["p2p_seq_id" if p2p else "collective_seq_id"], _LARGEST)
     backend, name = name_of(entry)
     finished = entry.get("retired") is True or entry["state"] == "completed"
-    found = groups.setdefault(
-        (group, backend, p2p),
-        {
-            "group": group,
-            "desc": description,
-            "backend": backend,
-            "seq": 0,
-            "name": "",
-            "sizes": [],
-            "dtype": "",
-            "state": "",
-            "age": 0.0,
-            "done": 0,
-            "last": "",
-            "queued": 0,
-            "p2p": p2p,
-            "ranks": _members(members, group),
-        },
-    )
+    found = groups.setdefault((group, backend, p2p), _group(group, description, backend, p2p, members))
     found["queued"] = max(found["queued"], seq)
     if finished:
         if seq >= found["done"]:
@@ -97,6 +91,26 @@ def _add(groups: dict[Any, dict[str, Any]], entry: Any, members: Any) -> None:
         found["sizes"] = [[number(n, _LARGEST) for n in size[:_MOST_SIZES]] for size in sizes[:_MOST_SIZES]]
         found["dtype"] = _DTYPES.get(str(dtypes[0]), str(dtypes[0]).lower()[:20])
         found["age"] = round(max(0.0, time.time() - number(entry["time_created_ns"]) / 1e9), 1)
+
+
+def _group(group: str, description: str, backend: str, p2p: bool, members: Any) -> dict[str, Any]:
+    """Returns a process group without collectives."""
+    return {
+        "group": group,
+        "desc": description,
+        "backend": backend,
+        "seq": 0,
+        "name": "",
+        "sizes": [],
+        "dtype": "",
+        "state": "",
+        "age": 0.0,
+        "done": 0,
+        "last": "",
+        "queued": 0,
+        "p2p": p2p,
+        "ranks": _members(members, group),
+    }
 
 
 def _members(members: Any, group: str) -> list[int]:
