@@ -308,14 +308,37 @@ def test_a_cell_shows_the_status_of_its_run_once(client_of: Callable[[Any], Note
     assert all("Succeeded" in _html(cell)[0] for cell in notebook.cells[:-1])
 
 
-class CountingClient(NotebookClient):
-    """Counts the stream messages of the executed cells."""
+class RecordingClient(NotebookClient):
+    """Executes a cell. Counts its stream messages, and creates the file of each text that its table has shown."""
 
-    streams = 0
+    def __init__(self, cell: str, files: dict[str, Path]) -> None:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+        super().__init__(notebook, timeout=int(LIMIT), kernel_name="python3")
+        self.streams, self.files = 0, files
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         self.streams += msg["msg_type"] == "stream"
+        for text, file in self.files.items():
+            if msg["msg_type"] == "update_display_data" and text in msg["content"]["data"]["text/html"]:
+                file.touch()
         return super().process_message(msg, cell, cell_index)
+
+
+@pytest.mark.usefixtures("client_of")
+def test_the_table_of_a_cell_shows_the_progress_bar_and_then_the_newest_line_of_a_rank(tmp_path: Path) -> None:
+    files = {"33 percent</td>": tmp_path / "bar", "saving</td>": tmp_path / "line"}
+    cell = f"""def train(*files):
+    import pathlib, time
+    for text, file in zip(["\\r33 percent", "\\r99 percent\\nsaving\\n"], map(pathlib.Path, files)):
+        print(text, end="", flush=True)
+        end = time.monotonic() + 30
+        while not file.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+
+import stepset
+stepset.run(train, framework="plain", args={[str(file) for file in files.values()]})"""
+    RecordingClient(cell, files).execute()
+    assert [text for text, file in files.items() if not file.exists()] == []
 
 
 @pytest.mark.usefixtures("client_of")
@@ -328,10 +351,9 @@ def test_a_cell_with_many_lines_sends_few_messages_and_shows_the_last_table_and_
 
 import stepset
 stepset.run(train, framework="plain", num_nodes=2).result"""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-    client = CountingClient(notebook, timeout=int(LIMIT), kernel_name="python3")
+    client = RecordingClient(cell, {})
     client.execute()
-    (run,) = notebook.cells
+    (run,) = client.nb.cells
     printed = "".join(output.text for output in run.outputs if output.output_type == "stream")
     assert sum(" line " in line for line in printed.splitlines()) == 4000
     assert client.streams < 4000 / 4

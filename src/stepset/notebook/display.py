@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from stepset.backends.base import RunHandle
 from stepset.html.calls import logs_call
 from stepset.html.status import status_html, status_text
 from stepset.printable import printable, printable_line
-from stepset.run_status import LogLine, RunStatus
+from stepset.run_status import LogLine, RankStatus, RunStatus
+from stepset.watch.lines import OpenLine, without_rank_mark
 from stepset.watch.present.presenter import Presenter
 from stepset.watch.present.records import HangReported, LinesOmitted, ProgressAgain, Record, Restarted
 from stepset.watch.present.sources import prefix, shown_text
@@ -47,6 +49,7 @@ class NotebookDisplay:
 
     def __init__(self) -> None:
         self._lines: queue.Queue[LogLine] = queue.Queue(_QUEUED)
+        self._newest: dict[str, str] = {}  # source -> its newest line, which may be incomplete
         self._presenter = Presenter(logs=lambda status: logs_call(status, of_failed_rank=False))
         self._status: RunStatus | None = None
         self._shown: RunStatus | None = None
@@ -57,6 +60,7 @@ class NotebookDisplay:
 
     def on_line(self, line: LogLine) -> None:
         """Stores a line. Waits while the queue is full."""
+        self._keep(line)
         while not self._over.is_set():
             try:
                 self._lines.put(line, timeout=_POLL)
@@ -64,8 +68,17 @@ class NotebookDisplay:
             except queue.Full:
                 continue
 
+    def on_open_line(self, line: OpenLine) -> None:
+        """Stores what an incomplete line, such as a progress bar, currently shows. Only the table shows this text."""
+        self._keep(line)
+
+    def _keep(self, line: LogLine | OpenLine) -> None:
+        self._newest[line.source] = line.text[:_LINE]
+
     def on_status(self, status: RunStatus) -> None:
         """Stores the current status of the run."""
+        if self._status is not None and status.attempt != self._status.attempt:
+            self._newest.clear()
         self._status = status
 
     def show_until_over(self, handle: RunHandle) -> RunStatus:
@@ -132,10 +145,17 @@ class NotebookDisplay:
             elif self._count == LINES + 1:
                 yield "stepset: the cell shows no further lines; stepset.logs(name) yields all of them"
 
+    def _live_row(self, row: RankStatus) -> RankStatus:
+        """Returns the row with the newest line. A listener receives no status when only the lines have changed."""
+        text = self._newest.get(row.source)
+        return replace(row, last_line=without_rank_mark(row.source, text)) if text else row
+
     def _show_table(self, status: RunStatus) -> None:
         from IPython.display import display  # the kernel has already loaded IPython
 
         now = time.time()
+        if not status.phase.final:
+            status = status.with_(ranks=tuple(map(self._live_row, status.ranks)))
         data = {"text/html": status_html(status, now), "text/plain": status_text(status, now)}
         if self._table is None:
             # The identifier is new. Otherwise, another cell that shows the same run would change this cell.
