@@ -101,7 +101,7 @@ class TestProgress:
 
     def test_is_the_content_of_a_line_with_the_single_key_stepset(self) -> None:
         batch = split(b"[rank 0] " + self.LINE + b"\n")
-        assert batch.progress == [Report(Progress(120, 0.4, {"loss": 0.31}))]
+        assert batch.progress == [Report(Progress(120, 0.4, {"loss": 0.31}), source="rank 0")]
 
     def test_is_in_the_raw_output_but_not_in_the_lines(self) -> None:
         batch = split(b"[rank 0] a\n[rank 0] " + self.LINE + b"\n[rank 0] b\n")

@@ -35,7 +35,7 @@ def test_lines_that_resemble_the_agents_are_text() -> None:
 
 def test_progress_is_reported_and_not_shown() -> None:
     batch = split(b'a\n{"stepset": {"step": 3}}\nb\n')
-    assert batch.progress == [Report(Progress(step=3))]
+    assert batch.progress == [Report(Progress(step=3), source="node 3")]
     assert [text for _, text in batch.lines] == [b"a", b"b"]
     assert batch.shown == b"[node 3] a\n[node 3] b\n"
 

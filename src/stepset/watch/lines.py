@@ -175,7 +175,7 @@ class Splitter:
                 batch.parts = True
             else:
                 pieces.append(b"\n")
-                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_report(text)):
+                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_report(text, source)):
                     batch.progress.append(report)
                     continue
                 if open_:

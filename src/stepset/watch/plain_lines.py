@@ -40,9 +40,9 @@ class PlainSplitter:
         rows.pop()
         batch.raw[self._whole.source] = [whole]
         if PROGRESS_MARK in whole:
-            kept = []
+            kept, source = [], self._whole.source
             for row in rows:
-                if row[:1] == b"{" and not self._in_line and (report := parse_report(row)):
+                if row[:1] == b"{" and not self._in_line and (report := parse_report(row, source)):
                     batch.progress.append(report)
                 else:
                     kept.append(row)

@@ -16,6 +16,8 @@ MAX_METRICS = 100
 """The maximum number of metrics of a run. If a run reports more metrics, only the first metrics are kept."""
 TOO_MANY_METRICS = f"the run reports more than {MAX_METRICS} metrics; the others are not kept"
 """The note on a run that reports more metrics than are kept."""
+SEVERAL_RANKS = "several ranks report progress, so the curve mixes their reports; report progress only in rank 0"
+"""The note on an attempt in which several ranks report the same metric, or a step without metrics."""
 PROGRESS_MARK = b'"stepset"'
 _FIELDS = {
     "step": "an integer below 2^63",
@@ -36,15 +38,19 @@ class Report:
         progress: the valid fields of the report.
         undefined: the metrics whose value is no finite number, and this value, such as `NaN`.
         problem: a sentence about the first field that stepset cannot use. Empty if there is no such field.
+        source: the process that printed the report, as `LogLine.source`.
     """
 
     progress: Progress
     undefined: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    source: str = ""
 
 
-def parse_report(text: bytes) -> Report | None:
+def parse_report(text: bytes, source: str = "") -> Report | None:
     """Returns the report in a line `{"stepset": {...}}`, given without its line end. Returns None for other lines.
+
+    `source` is the process that printed the line.
 
     >>> parse_report(b'{"stepset": {"step": 3, "progress": 0.5, "metrics": {"loss": 0.25}}}').progress
     Progress(step=3, progress=0.5, metrics={'loss': 0.25})
@@ -67,7 +73,7 @@ def parse_report(text: bytes) -> Report | None:
     )
     others = {name: value for name, value in named.items() if name not in progress.metrics and value is not None}
     undefined = {name: _shown(value) for name, value in others.items() if _is_number(value)}
-    return Report(progress, undefined, _problem(report, progress, others))
+    return Report(progress, undefined, _problem(report, progress, others), source)
 
 
 def merge_report(old: Progress | None, report: Report) -> Progress:

@@ -189,6 +189,25 @@ class TestProgressAndResult:
         (note,) = reports.notes_of(0.0)
         assert note.startswith("unknown field loss in a progress report")
 
+    def test_the_same_metric_or_step_of_several_ranks_is_one_note(self) -> None:
+        for report in ('{"stepset": {"step": 1, "metrics": {"loss": 0.5}}}', '{"stepset": {"step": 1}}'):
+            objects, reports = running(), Reports()
+            for _ in range(2):
+                log(reports, uid(objects, 0), f"[rank 0] {report}")
+                assert not reports.notes_of(0.0)
+            log(reports, uid(objects, 1), f"[rank 1] {report}", f"[rank 2] {report}")
+            (note,) = reports.notes_of(0.0)
+            assert note.endswith("report progress only in rank 0")
+
+    def test_several_ranks_may_report_different_metrics_and_another_rank_may_report_in_the_next_attempt(self) -> None:
+        objects, reports = running(), Reports()
+        loss = '{"stepset": {"step": 1, "metrics": {"loss": 0.5}}}'
+        log(reports, uid(objects, 0), f"[rank 0] {loss}", '[rank 1] {"stepset": {"metrics": {"gpu 1": 0.5}}}')
+        log(reports, uid(objects, 0), '[rank 1] {"stepset": {"progress": 0.5}}', f"[prepare-0] {loss}")
+        reports.clear()
+        log(reports, uid(objects, 0), f"[rank 3] {loss}")
+        assert reports.notes_of(0.0) == ()
+
     def test_each_report_is_returned_once_with_the_values_of_earlier_ones(self) -> None:
         objects, reports = running(), Reports()
         report = '{{"stepset": {{"step": {}}}}}'.format

@@ -21,7 +21,7 @@ from stepset.watch.lines import Batch
 from stepset.watch.points import LIMIT, Thinned
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.redacted_lines import KEPT, RedactedLines
-from stepset.watch.reported import TOO_MANY_METRICS, Report, merge_report, undefined_note
+from stepset.watch.reported import SEVERAL_RANKS, TOO_MANY_METRICS, Report, merge_report, undefined_note
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
 """The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
@@ -93,6 +93,8 @@ class Reports:
         self._recent: Thinned[Progress] = Thinned(_RECENT)
         self._points: Thinned[ProgressPoint] = Thinned(LIMIT)
         self._notes: dict[str, str] = {}
+        # metric, or "" for reports that contain only a step -> the source that reported it first
+        self._reporters: dict[str, str] = {}
         self.progress: Progress | None = None
         self.checkpoint: tuple[str, float] | None = None
         self.stalled = StalledRanks()
@@ -154,6 +156,12 @@ class Reports:
             self._notes.setdefault("undefined", undefined_note(report.undefined, self.progress.step))
         if report.progress.metrics.keys() - self.progress.metrics.keys():
             self._notes.setdefault("metrics", TOO_MANY_METRICS)
+        if "ranks" not in self._notes and report.source.startswith(("rank ", "node ")):
+            named = report.progress.metrics.keys() & self.progress.metrics.keys()
+            only_step = report.progress.step is not None and not report.progress.metrics
+            for name in [""] if only_step else named:
+                if self._reporters.setdefault(name, report.source) != report.source:
+                    self._notes["ranks"] = SEVERAL_RANKS
 
     def drop(self, pod: str) -> None:
         """Drops the reports of a pod."""
@@ -165,6 +173,7 @@ class Reports:
         """Drops the reports of all pods, because a new attempt begins. Keeps the progress."""
         self._pods.clear()
         self._sources = 0
+        self._reporters.clear()
         self.stalled.clear()
         self.joins = JoinTimes()
 
