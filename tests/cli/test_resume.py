@@ -62,12 +62,18 @@ def test_a_second_run_continues_from_the_checkpoint_and_says_from_which(stepset:
     first = stepset("run", "train.py", *FLAGS, "-o", "json")
     assert result(first)["from"] is None
     assert "resuming" not in first.err
+    assert "already succeeded" not in first.err
     written = (tmp_path / "ckpt" / "step-0").stat().st_mtime
     second = stepset("run", "train.py", *FLAGS, "-o", "json")
     assert result(second) == {"from": str(tmp_path / "ckpt"), "attempt": "0", "args": []}
     note = f"resuming from {tmp_path / 'ckpt' / 'step-0'}, written {time.strftime('%H:%M', time.localtime(written))}"
     assert f"stepset: note: {note}\n" in second.err
     assert note in json.loads(second.out)["notes"]
+    succeeded = f"run {json.loads(first.out)['name']} has already succeeded with this checkpoint_dir, and this run"
+    assert (
+        f"stepset: note: {succeeded} starts from its checkpoint; to train from the beginning, give --fresh"
+        in second.err
+    )
 
 
 def test_a_script_without_the_flags_of_the_earlier_run_gets_the_command_that_has_them(stepset: Cli) -> None:

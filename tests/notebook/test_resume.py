@@ -138,6 +138,23 @@ def test_an_edited_function_inherits_the_fields_of_the_earlier_run(checkpoints: 
     ]
 
 
+def test_a_run_that_starts_from_the_checkpoint_of_a_finished_training_has_a_note(checkpoints: str) -> None:
+    job: dict[str, Any] = {"framework": "plain", "checkpoint_dir": checkpoints}
+    first = stepset.run(_saves(), args=["ok"], **job)
+    with pytest.raises(stepset.TrainingFailedError) as failed:
+        stepset.run(_saves(), args=["fail"], **job)
+    (note,) = [note for note in failed.value.status.notes if "already succeeded" in note]
+    assert note == (
+        f"run {first.name} has already succeeded with this checkpoint_dir, and this run starts from its checkpoint; to"
+        " train from the beginning, give fresh=True or another checkpoint_dir"
+    )
+    after_failure = stepset.run(_saves(), args=["ok"], **job)
+    fresh = stepset.run(_saves(), args=["ok"], fresh=True, **job)
+    submitted = stepset.submit(_saves(), args=["ok"], **job).wait()
+    found = ["already succeeded" in " ".join(status.notes) for status in (after_failure, fresh, submitted)]
+    assert found == [False, False, True]
+
+
 def test_a_fresh_run_ignores_checkpoints_and_keeps_them(checkpoints: str) -> None:
     Path(checkpoints).mkdir()
     (Path(checkpoints) / "old").touch()

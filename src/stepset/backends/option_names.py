@@ -1,4 +1,4 @@
-"""Contains the names that the options of a cluster have in each interface. Error messages use these names."""
+"""Contains the names that options have in each interface. Error messages and notes use these names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ Interface = Literal["cli", "python", "airflow", "kfp"]
 def list_call(interface: Interface) -> str:
     """Returns the command that lists the runs, or the Python call."""
     return "stepset.list_runs()" if interface == "python" else "'stepset list'"
+
+
+def fresh_option(interface: Interface) -> str:
+    """Returns the option to ignore existing checkpoints. Returns "" if the interface has no such option."""
+    return {"cli": "--fresh", "python": "fresh=True"}.get(interface, "")
 
 
 def option(interface: Interface, name: str, value: str = "") -> str:

@@ -174,6 +174,6 @@ def continuation_notes(
     if succeeded:
         notes.append(f"run {run.name} has already succeeded")
     # For a run on a cluster, it is not known whether there is a checkpoint: the checkpoint_dir is not on this machine.
-    if run.backend == "local" and not has_checkpoint(job.checkpoint_dir, job.env):
+    if run.backend == "local" and not has_checkpoint(job.checkpoint_dir, job.to_dict().get("env", {})):
         notes.append(f"no checkpoint was found in {job.checkpoint_dir}, so the training starts from its beginning")
     return tuple(notes)

@@ -17,7 +17,7 @@ def has_checkpoint(directory: str | os.PathLike[str], env: Mapping[str, Any]) ->
 
     Args:
         directory: the `checkpoint_dir` of the job.
-        env: the `env` of the job.
+        env: the `env` of the job, in the form of a job file (`TrainingJob.to_dict`).
     """
     found = {"STEPSET_CHECKPOINT_DIR": os.fspath(directory), FRESH: str(env.get(FRESH, ""))}
     return newest_checkpoint(found) is not None

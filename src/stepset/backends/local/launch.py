@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from stepset.backends.base import RunListener, RunRequest
+from stepset.backends.local.checkpoints import has_checkpoint
 from stepset.backends.local.environment import Host, most_processes, this_host, world_processes
 from stepset.backends.local.layout import Assignment, RunLayout, has_spaces, pod_addresses, pod_specs
 from stepset.backends.local.net import Claims, scratch_directory
@@ -28,6 +29,7 @@ from stepset.backends.local.runs.run_dir import RunDir
 from stepset.backends.local.runs.settings import HOME_VARIABLE, default_ttl
 from stepset.backends.local.runs.store import RunStore
 from stepset.backends.local.supervisor import Supervisor, close_on_fork, keep_on_fork
+from stepset.backends.option_names import fresh_option
 from stepset.backends.prune import PruneRule
 from stepset.backends.run_names import new_run_name
 from stepset.directory_trees import discard_tree
@@ -36,7 +38,7 @@ from stepset.frameworks import make_plan
 from stepset.plan.model import LaunchPlan
 from stepset.plan.program import program_text
 from stepset.plan.values import text
-from stepset.run_status import RunStatus
+from stepset.run_status import Phase, RunStatus
 from stepset.sources.accelerate import ACCELERATE_CPU, alone_on_cpus
 from stepset.sources.module_notes import check_module
 from stepset.spec.job import TrainingJob
@@ -120,6 +122,7 @@ def start_run(
             labels=dict(job.labels),
             notes=(
                 *request.notes,
+                *_finished_notes(store, request),
                 *_notes(plan, job, host.cores, len(host.gpus)),
                 *request.sources.notes,
                 *(_alone_on_cpus(plan, request) if not host.gpus else ()),
@@ -301,6 +304,22 @@ def _make_checkpoint_dir(job: TrainingJob, store: RunStore) -> None:
         raise BadInputError(
             f"checkpoint_dir: {job.checkpoint_dir} cannot be {what}: {error.strerror}; give another directory"
         ) from error
+
+
+def _finished_notes(store: RunStore, request: RunRequest) -> tuple[str, ...]:
+    """Returns a note if the run starts from the checkpoint of a finished training, although nothing requested this."""
+    directory, fresh = request.job.checkpoint_dir, fresh_option(store.interface)
+    if directory is None or not fresh or request.continues:
+        return ()
+    if not has_checkpoint(directory, request.job.to_dict().get("env", {})):
+        return ()
+    earlier = store.newest_with(directory)
+    if earlier is None or earlier.phase is not Phase.SUCCEEDED:
+        return ()
+    return (
+        f"run {earlier.name} has already succeeded with this checkpoint_dir, and this run starts from its checkpoint;"
+        f" to train from the beginning, give {fresh} or another checkpoint_dir",
+    )
 
 
 def _alone_on_cpus(plan: LaunchPlan, request: RunRequest) -> tuple[str, ...]:

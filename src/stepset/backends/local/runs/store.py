@@ -9,6 +9,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,6 +137,14 @@ class RunStore:
     def list(self) -> list[RunStatus]:
         """Returns every run, the newest first."""
         return sorted((status for _, status in self._all()), key=lambda s: s.created, reverse=True)
+
+    def newest_with(self, checkpoint_dir: str) -> RunStatus | None:
+        """Returns the newest run of a job with this checkpoint_dir, or None. Ignores runs whose job cannot be read."""
+        for status in self.list():
+            with suppress(InfrastructureError):
+                if RunDir(self.runs / status.name).recorded_job().content.get("checkpoint_dir") == checkpoint_dir:
+                    return status
+        return None
 
     def _all(self) -> Iterator[tuple[RunDir, RunStatus]]:
         check_path(self.runs, HOME_VARIABLE)
