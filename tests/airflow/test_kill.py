@@ -182,7 +182,7 @@ def test_execution_timeout_fails_the_task_leaves_no_process_and_is_named_as_the_
         assert until(lambda: not alive(pids)), f"still running: {alive(pids)}"
         if len(list(pids.iterdir())) >= 4:
             found = max(stepset.list_runs(), key=lambda each: each.created)
-            why = f"execution_timeout ({duration(seconds)}) expired; its ranks had up to 2 s to save."
+            why = f"execution_timeout ({duration(seconds)}) expired; the ranks could use up to 2 s to save."
             assert [line for line in run.lines if line.startswith("run ") and line.endswith(f": {why}")], (
                 run.explained()
             )

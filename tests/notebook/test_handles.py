@@ -65,7 +65,7 @@ def test_a_handle_waits_for_a_limited_time_and_cancels(tmp_path: Path, home: Pat
         run.result()
     assert caught.value.status == ended
     assert re.fullmatch(
-        rf"run {run.name} was cancelled after [\d.]+ s: its ranks had up to 50 s to save\."
+        rf"run {run.name} was cancelled after [\d.]+ s: the ranks could use up to 50 s to save\."
         rf" {re.escape(ended.failure.advice)}",
         str(caught.value),
     )

@@ -148,7 +148,7 @@ def test_ctrl_c_ends_the_run_and_leaves_no_process(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert living(tmp_path) == []
-    end = r"KeyboardInterrupt: run waits was cancelled after .* s: its ranks had up to 50 s to save\."
+    end = r"KeyboardInterrupt: run waits was cancelled after .* s: the ranks could use up to 50 s to save\."
     assert re.fullmatch(end, err.splitlines()[-1])
     failure = stepset.status("waits").failure
     assert failure is not None

@@ -96,7 +96,7 @@ def test_a_rank_saves_for_longer_than_its_launcher_would_wait(tmp_path: Path, la
     assert case.saved() == [True, True]
     assert status.failure is not None
     assert status.failure.kind is FailureKind.CANCELLED
-    assert status.failure.message == "the run was cancelled: its ranks had up to 50 s to save."
+    assert status.failure.message == "the run was cancelled: the ranks could use up to 50 s to save."
 
 
 @pytest.mark.local

@@ -88,7 +88,7 @@ class Gang:
         self._started: set[str] = set()
         self._selector = selectors.DefaultSelector()
         self._observations: list[Observation] = []
-        self._time_to_save = f"its ranks had up to {grace:g} s to save."
+        self._time_to_save = f"the ranks could use up to {grace:g} s to save."
         self._pending: dict[str, list[Observation]] = {}
         self._oom_kills = oom_kills()
         self._succeeded = False
