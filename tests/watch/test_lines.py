@@ -26,6 +26,7 @@ def split(*chunks: bytes) -> Batch:
         whole.lines += batch.lines
         whole.shown += batch.shown
         whole.progress += batch.progress
+        whole.unread_report |= batch.unread_report
         whole.events += batch.events
         for source, pieces in batch.raw.items():
             whole.raw.setdefault(source, []).extend(pieces)
@@ -124,6 +125,27 @@ class TestProgress:
         batch = split(b"[rank 0] " + line + b"\n")
         assert not batch.progress
         assert batch.shown == b"[rank 0] " + line + b"\n"
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            (str({"stepset": {"step": 1, "metrics": {"loss": 0.5}}}), True),
+            (str({"stepset": {"metrics": {"loss": float("nan")}}}), True),
+            ('rank 0: {"stepset": {"progress": 0.5}}', True),
+            ('{"stepset": {"step": 1}, "time": 3}', True),
+            (json.dumps({"stepset": {"step": 1}}, indent=1), True),
+            (json.dumps({"stepset": {"step": 1}}, indent=4), True),
+            ('{"stepset": {"step": 1}}', False),
+            ('{"stepset": "1.0"}', False),
+            ('    print(json.dumps({"stepset": {"step": 1}}))', False),
+            ('    report = {"stepset": {"step": step, "metrics": {"loss": loss}}}', False),
+            ('        "stepset": {', False),
+            ("installed stepset: {'step': 1}", False),
+        ],
+    )
+    def test_a_line_that_resembles_a_report_is_detected(self, line: str, expected: bool) -> None:
+        printed = "".join(f"[rank 0] {each}\n" for each in line.split("\n"))
+        assert split(printed.encode()).unread_report is expected
 
     @pytest.mark.parametrize(
         ("report", "expected"),

@@ -15,6 +15,7 @@ def split(*chunks: bytes) -> Batch:
         whole.lines += batch.lines
         whole.shown += batch.shown
         whole.progress += batch.progress
+        whole.unread_report |= batch.unread_report
         whole.events += batch.events
         for source, pieces in batch.raw.items():
             whole.raw.setdefault(source, []).extend(pieces)
@@ -38,6 +39,8 @@ def test_progress_is_reported_and_not_shown() -> None:
     assert batch.progress == [Report(Progress(step=3), source="node 3")]
     assert [text for _, text in batch.lines] == [b"a", b"b"]
     assert batch.shown == b"[node 3] a\n[node 3] b\n"
+    assert not batch.unread_report
+    assert split(b"a\n{'stepset': {'step': 3}}\n").unread_report
 
 
 def test_a_very_long_line_is_split_into_parts_that_join_to_one() -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from stepset.run_status import LogLine
 from stepset.watch.bounded_json import parse_json
-from stepset.watch.reported import EVENT_LIMIT, PROGRESS_MARK, Report, parse_report
+from stepset.watch.reported import EVENT_LIMIT, Report, may_report, parse_report, resembles_report
 
 PART_LIMIT = 2 * 1024 * 1024
 """The number of bytes after which the parser ends a line that has no line end. Agents split lines at 1 MiB."""
@@ -70,6 +70,7 @@ class Batch:
     shown: bytes = b""  # the content of `lines` as one text, with heads and line ends
     raw: dict[str, list[bytes]] = field(default_factory=dict)  # source -> its output with progress, without heads
     progress: list[Report] = field(default_factory=list)  # the reports of the training code
+    unread_report: bool = False  # whether a line resembles a report of the training code, but is none
     events: list[dict[str, Any]] = field(default_factory=list)  # the reports of the agent
     parts: bool = False  # whether some lines are only parts
     # The events and the states of incomplete lines, each with the number of `lines` that precede it.
@@ -142,7 +143,7 @@ class Splitter:
         if not whole:
             return batch
         lines, raw, open_ = batch.lines, batch.raw, self._open
-        may_report = PROGRESS_MARK in whole
+        reports = may_report(whole)
         kept: list[bytes] = []
         # The heads of this chunk. Each head has the list that collects the output of its source.
         places: dict[bytes, tuple[Head, list[bytes]]] = {}
@@ -175,9 +176,11 @@ class Splitter:
                 batch.parts = True
             else:
                 pieces.append(b"\n")
-                if may_report and text[:1] == b"{" and source not in open_ and (report := parse_report(text, source)):
-                    batch.progress.append(report)
-                    continue
+                if reports and may_report(text):
+                    if text[:1] == b"{" and source not in open_ and (report := parse_report(text, source)):
+                        batch.progress.append(report)
+                        continue
+                    batch.unread_report = batch.unread_report or resembles_report(text)
                 if open_:
                     open_.pop(source, None)
             lines.append((head, text))

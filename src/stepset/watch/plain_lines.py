@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepset.watch.lines import PART_LIMIT, Batch, Head
-from stepset.watch.reported import PROGRESS_MARK, parse_report
+from stepset.watch.reported import may_report, parse_report, resembles_report
 
 
 class PlainSplitter:
@@ -39,13 +39,14 @@ class PlainSplitter:
         rows = whole.split(b"\n")
         rows.pop()
         batch.raw[self._whole.source] = [whole]
-        if PROGRESS_MARK in whole:
+        if may_report(whole):
             kept, source = [], self._whole.source
             for row in rows:
                 if row[:1] == b"{" and not self._in_line and (report := parse_report(row, source)):
                     batch.progress.append(report)
                 else:
                     kept.append(row)
+                    batch.unread_report = batch.unread_report or resembles_report(row)
                 self._in_line = False
             rows = kept
         self._in_line = False

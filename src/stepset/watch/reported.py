@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,19 @@ TOO_MANY_METRICS = f"the run reports more than {MAX_METRICS} metrics; the others
 """The note on a run that reports more metrics than are kept."""
 SEVERAL_RANKS = "several ranks report progress, so the curve mixes their reports; report progress only in rank 0"
 """The note on an attempt in which several ranks report the same metric, or a step without metrics."""
+UNREAD_REPORT = (
+    'a line contains "stepset" but is no report: print(json.dumps({"stepset": {"step": 1}})) prints a report, in a line'
+    " of its own"
+)
+"""The note on a line that resembles a report, such as a dict that was printed without `json.dumps`."""
 PROGRESS_MARK = b'"stepset"'
+_QUOTED = rb"""["']stepset["']\s*:\s*\{"""
+# A number is required, because a line of source code in a traceback usually contains the name of a variable.
+_RESEMBLES = re.compile(
+    rb"(?<!\()\{\s*" + _QUOTED + rb"""\s*["']\w+["']\s*:\s*(?:\{\s*["'][^"']{1,200}["']\s*:\s*)?-?"""
+    rb"(?:\d|nan|inf|NaN|Inf|tensor\()"
+    rb"|^[ \t]{1,4}" + _QUOTED + rb"\s*$"
+)  # the second form is a line of a report that json.dumps has indented
 _FIELDS = {
     "step": "an integer below 2^63",
     "progress": "a number from 0 to 1",
@@ -74,6 +87,22 @@ def parse_report(text: bytes, source: str = "") -> Report | None:
     others = {name: value for name, value in named.items() if name not in progress.metrics and value is not None}
     undefined = {name: _shown(value) for name, value in others.items() if _is_number(value)}
     return Report(progress, undefined, _problem(report, progress, others), source)
+
+
+def may_report(text: bytes) -> bool:
+    """Returns whether a line of `text` may be a report or may resemble a report. The search is fast."""
+    return b"stepset" in text and (b'stepset"' in text or b"stepset'" in text)
+
+
+def resembles_report(text: bytes) -> bool:
+    """Returns whether a line, which is no report, was probably meant to be a report.
+
+    >>> resembles_report(b"{'stepset': {'step': 3}}"), resembles_report(b'rank 0: {"stepset": {"step": 3}}')
+    (True, True)
+    >>> resembles_report(b'json.dumps({"stepset": {"step": step}})')
+    False
+    """
+    return len(text) <= EVENT_LIMIT and _RESEMBLES.search(text) is not None
 
 
 def merge_report(old: Progress | None, report: Report) -> Progress:

@@ -189,6 +189,13 @@ class TestProgressAndResult:
         (note,) = reports.notes_of(0.0)
         assert note.startswith("unknown field loss in a progress report")
 
+    def test_a_report_that_is_not_json_is_one_note(self) -> None:
+        objects, reports = running(), Reports()
+        for step in range(3):
+            log(reports, uid(objects, 0), f"[rank 0] {{'stepset': {{'step': {step}}}}}")
+        (note,) = reports.notes_of(0.0)
+        assert note.startswith('a line contains "stepset" but is no report: print(json.dumps(')
+
     def test_the_same_metric_or_step_of_several_ranks_is_one_note(self) -> None:
         for report in ('{"stepset": {"step": 1, "metrics": {"loss": 0.5}}}', '{"stepset": {"step": 1}}'):
             objects, reports = running(), Reports()

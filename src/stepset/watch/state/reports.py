@@ -21,7 +21,7 @@ from stepset.watch.lines import Batch
 from stepset.watch.points import LIMIT, Thinned
 from stepset.watch.present.sentences import alone_sentence, resume_sentence
 from stepset.watch.redacted_lines import KEPT, RedactedLines
-from stepset.watch.reported import SEVERAL_RANKS, TOO_MANY_METRICS, Report, merge_report, undefined_note
+from stepset.watch.reported import SEVERAL_RANKS, TOO_MANY_METRICS, UNREAD_REPORT, Report, merge_report, undefined_note
 
 _SOURCES, _SOURCES_OF_RUN = 2048, 16_384
 """The maximum number of sources whose last lines are kept: for one pod, and for the whole run. The first number is also
@@ -135,6 +135,8 @@ class Reports:
             for source in batch.printed():
                 if source in report.printed_at or len(report.printed_at) < _SOURCES:
                     report.printed_at[source] = batch.at
+        if batch.unread_report:
+            self._notes.setdefault("unread", UNREAD_REPORT)
         for progress in batch.progress:
             self._report(progress, batch.at or 0.0)
         stalled, joined = self.stalled.see(pod, batch), self.joins.see(pod, batch)
