@@ -6,11 +6,13 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 Statements = dict[str, tuple[str, ...]]
 
+_COMMANDS = ("%", "!")
 _IMPORTABLE = (ModuleType, type, FunctionType, BuiltinFunctionType)
 
 
@@ -38,18 +40,20 @@ def imports_of(function: Callable[..., Any], names: Collection[str]) -> Statemen
 def texts_of(function: Callable[..., Any]) -> Iterator[tuple[ast.Module, Sequence[str]]]:
     """Yields the text that defines a function, and the executed cells of a notebook (IPython's variable `In`).
 
-    Each text is a syntax tree and the lines of the tree. Lines with commands of IPython are empty.
+    Each text is a syntax tree and the lines of the tree. Lines with commands of IPython are empty. If a command is
+    indented, it may belong to a definition, and there are no lines.
     """
     cells = getattr(function, "__globals__", {}).get("In")
     texts = ["".join(inspect.findsource(function)[0]), *(cells if isinstance(cells, list) else ())]
     for text in texts:
-        if not isinstance(text, str):
-            continue
-        lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()]
-        try:
-            yield ast.parse("\n".join(lines)), lines
-        except (SyntaxError, ValueError):  # a cell of another language
-            continue
+        if isinstance(text, str):
+            lines = text.splitlines()
+            outer = ["" if line.startswith(_COMMANDS) else line for line in lines]
+            inner = ["" if line.lstrip().startswith(_COMMANDS) else line for line in lines]
+            for kept, known in ((lines, lines), (outer, outer), (inner, ())):
+                with suppress(SyntaxError, ValueError):  # a cell with commands, or of another language
+                    yield ast.parse("\n".join(kept)), known
+                    break
 
 
 def _written(tree: ast.Module, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

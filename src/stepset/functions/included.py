@@ -70,7 +70,7 @@ def _texts(function: FunctionType, names: Collection[str]) -> dict[str, str]:
     own = {name for name, value in values.items() if _belongs_to(value, function.__module__)}
     texts = {name: text for name, value in values.items() if name not in own and (text := _constant(name, value))}
     for tree, lines in texts_of(function) if own else ():
-        for node in tree.body:
+        for node in tree.body if lines else ():
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name in own:
                 first = min(each.lineno for each in (node, *node.decorator_list))
                 texts[node.name] = "\n".join(lines[first - 1 : node.end_lineno]) + "\n"  # the last definition counts
