@@ -39,9 +39,8 @@ def digest(dumps: Iterable[bytes]) -> list[dict[str, Any]]:
                 _add(groups, entry, members)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 continue
-        if not entries and isinstance(members, dict) and members:
-            name = next(iter(members))
-            groups.setdefault(name, _group(str(name)[:100], "", "", False, members))
+        if members and not entries:
+            groups[""] = _group("", "", "", False, members)
     found = sorted(groups.values(), key=lambda group: (not group["seq"], -group["done"]))
     return found[:MOST_GROUPS]
 
@@ -60,11 +59,10 @@ def _documents(dumps: Iterable[bytes]) -> Iterator[tuple[list[Any], Any]]:
     for dump in dumps:
         try:
             document = json.loads(dump.decode("utf-8", "replace"))
-            entries, members = document.get("entries", []), document.get("pg_config")
-        except (ValueError, AttributeError, TypeError, RecursionError, MemoryError):
+            entries, members = document.get("entries"), document.get("pg_config")
+        except (ValueError, AttributeError, RecursionError, MemoryError):
             continue
-        if isinstance(entries, list):
-            yield entries, members
+        yield entries if isinstance(entries, list) else [], members
 
 
 def name_of(entry: Any) -> tuple[str, str]:
