@@ -147,14 +147,14 @@ def test_a_cancel_during_a_hang_shows_where_each_rank_was(patient: Local) -> Non
 
 @pytest.mark.frameworks
 def test_a_cancel_long_before_a_hang_is_reported_shows_where_the_ranks_were(patient: Local) -> None:
-    status = cancelled(patient, WAITS, 12, after="5m", first="30m")
+    status = cancelled(patient, WAITS, 31, after="5m", first="30m")
     assert status.failure is not None
     assert "rank 3 has not joined; sleeping in load train.py:3" in status.failure.message
 
 
 @pytest.mark.frameworks
 def test_a_cancel_of_a_training_that_prints_nothing_shows_nothing(patient: Local) -> None:
-    status = cancelled(patient, QUIET, 12, after="5m", first="30m")
+    status = cancelled(patient, QUIET, 31, after="5m", first="30m")
     assert status.failure is not None and status.hang is None
     assert "no progress" not in status.failure.message
 

@@ -29,7 +29,7 @@ _TIMES = (0.0, 2.0, 5.0)  # seconds of the samples
 _LAST_TIMES = (0.0, 1.0)  # seconds of the samples before a stop
 _LOOK_LIMIT = 60.0  # seconds after which a look at the ranks is given up; a file system may not answer
 _LONG = 3  # A stop is examined if the pause has reached this fraction of the limit,
-# or, if the stop was requested, _RECENT seconds and twice the longest pause so far.
+# or, if the stop was requested, 30 s and twice the longest pause so far.
 _RECENT = 10.0  # seconds in which a pause that has just ended, or the last samples, count
 _LINGER = 5.0  # seconds between the report of a hang and the end of the pod, in which readers read the report
 _STEP = re.compile(rb'\] \{"stepset": ?\{.{0,4000}?"step"')
@@ -215,7 +215,7 @@ class Watcher:
                 silent, longest = out.paused, out.usual
             limit = self._first_limit(longest) / _LONG
             if not after_failure:
-                limit = min(limit, max(_RECENT, 2 * longest))
+                limit = min(limit, max(30, 2 * longest))
             if silent >= limit and not (out.pending and not after_failure):
                 self.stop()
                 self._pause, self._after_failure, self._last_at = (silent, longest), after_failure, at
