@@ -9,6 +9,7 @@ from typing import Any
 
 from stepset.backends import backend_of
 from stepset.backends.base import ClusterOptions, RunListener
+from stepset.backends.durations import argument_seconds
 from stepset.backends.prune import PruneRule
 from stepset.backends.unattended import check_submitted
 from stepset.backends.user_listener import user_listener
@@ -25,7 +26,6 @@ from stepset.plan.explain import ExplainRow, explain_plan
 from stepset.run_status import RunStatus
 from stepset.runs import Run, resumed
 from stepset.signals import interrupts_deferred
-from stepset.spec.quantity import seconds_of
 from stepset.targets.explained_groups import explained_plan
 from stepset.targets.names import PodNames
 from stepset.watch.present.sentences import end_sentence
@@ -188,7 +188,7 @@ def prune(
         BadInputError: the backend is unknown.
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
-    rule = PruneRule(seconds_of("older_than", older_than), failed)
+    rule = PruneRule(argument_seconds("older_than", older_than), failed)
     return RunList(backend_of(backend, cluster).prune(rule, dry_run=dry_run))
 
 

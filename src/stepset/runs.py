@@ -11,6 +11,7 @@ from typing import Any, overload
 import stepset.html.status  # noqa: F401  # registers the text and the HTML of RunStatus
 from stepset.backends import backend_of
 from stepset.backends.base import Backend, ClusterOptions, LogSelection, request_stop, runs_of_job
+from stepset.backends.durations import argument_seconds
 from stepset.errors import BadInputError, StepsetError, explain_interrupt
 from stepset.html.calls import continues_sentence
 from stepset.html.card import card, cell
@@ -21,7 +22,6 @@ from stepset.notebook.outcome import succeeded
 from stepset.notebook.results import Diagnosis, LogLines, RunList, Stacks
 from stepset.run_filter import RunFilter, phases_of, reasons_of, several
 from stepset.run_status import LogLine, RunStatus
-from stepset.spec.quantity import seconds_of
 from stepset.watch.lines import line_of
 
 Ranks = int | str | Iterable[int | str]
@@ -80,7 +80,7 @@ def logs(
         InfrastructureError: some lines cannot be read. The iterator yields the other lines first.
     """
     name, backend, cluster = located(name, backend, cluster)
-    seconds = seconds_of("since", since)
+    seconds = argument_seconds("since", since)
     chosen = log_selection(follow=follow, ranks=ranks, tail=tail, since=seconds, previous=previous)
     opened = backend_of(backend, cluster, read_only=True)
     if chosen.sources is not None:
@@ -124,7 +124,7 @@ def list_runs(
         BadInputError: an argument is not valid.
         InfrastructureError: the cluster cannot be reached, or the cluster denies access.
     """
-    after = None if (seconds := seconds_of("since", since)) is None else time.time() - seconds
+    after = None if (seconds := argument_seconds("since", since)) is None else time.time() - seconds
     phases, reasons = phases_of(several(phase), "phase"), reasons_of(several(reason), "reason")
     wanted = RunFilter(phases, selector, after, frozenset(several(job)), reasons)
     found = backend_of(backend, cluster, read_only=True).list(all_namespaces=all_namespaces)
@@ -306,7 +306,7 @@ class Run:
 
         In a notebook, the cell shows a table of the ranks. Ctrl-C ends only the wait. The run continues.
         """
-        return self._wait(seconds_of("timeout", timeout), display_of_kernel())
+        return self._wait(argument_seconds("timeout", timeout), display_of_kernel())
 
     def _wait(self, timeout: float | None, display: NotebookDisplay | None) -> RunStatus:
         wait = partial(backend_of(self.backend, self.cluster, read_only=True).wait, self.name)

@@ -141,15 +141,11 @@ def parse_duration(value: Any) -> int:
     return seconds
 
 
-def seconds_of(name: str, value: float | str | timedelta | None) -> float | None:
-    """Converts an argument of the Python API to a number of seconds. Raises BadInputError if this is not possible.
+def given_duration(name: str, value: Any) -> int:
+    """Converts an argument or a flag to a number of seconds, like `parse_duration`. `name` is the argument or flag.
 
-    Args:
-        name: the name of the argument.
-        value: a number of seconds, a value of `parse_duration`, or None for no limit.
+    Raises BadInputError if the value is not a duration.
     """
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return value
     try:
         return parse_duration(value)
     except ValueError as error:

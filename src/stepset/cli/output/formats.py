@@ -45,11 +45,8 @@ def seconds_of(flag: str, text: str) -> float:
 
     Raises BadInputError if `text` is not a duration, or if it is a number without a unit. The error contains the flag.
     """
-    from stepset.spec.quantity import parse_duration
+    from stepset.spec.quantity import given_duration
 
     if (number := text.strip()).isdecimal():
         raise BadInputError(f"{flag}: {number!r} has no unit; write for example {number}d, {number}h or {number}s")
-    try:
-        return float(parse_duration(text))
-    except ValueError as error:
-        raise BadInputError(f"{flag}: {error}") from error
+    return float(given_duration(flag, text))
