@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -45,15 +46,19 @@ def texts_of(function: Callable[..., Any]) -> Iterator[tuple[ast.Module, Sequenc
     """
     cells = getattr(function, "__globals__", {}).get("In")
     texts = ["".join(inspect.findsource(function)[0]), *(cells if isinstance(cells, list) else ())]
-    for text in texts:
-        if isinstance(text, str):
-            lines = text.splitlines()
-            outer = ["" if line.startswith(_COMMANDS) else line for line in lines]
-            inner = ["" if line.lstrip().startswith(_COMMANDS) else line for line in lines]
-            for kept, known in ((lines, lines), (outer, outer), (inner, ())):
-                with suppress(SyntaxError, ValueError):  # a cell with commands, or of another language
-                    yield ast.parse("\n".join(kept)), known
-                    break
+    yield from filter(None, (_parsed(text) for text in texts if isinstance(text, str)))
+
+
+@lru_cache(maxsize=256)  # a call reads the cells of a notebook several times
+def _parsed(text: str) -> tuple[ast.Module, Sequence[str]] | None:
+    """Returns the syntax tree of a text and its lines, as `texts_of` yields them. None for another language."""
+    lines = text.splitlines()
+    outer = ["" if line.startswith(_COMMANDS) else line for line in lines]
+    inner = ["" if line.lstrip().startswith(_COMMANDS) else line for line in lines]
+    for kept, known in ((lines, lines), (outer, outer), (inner, ())):
+        with suppress(SyntaxError, ValueError):  # a cell with commands, or of another language
+            return ast.parse("\n".join(kept)), known
+    return None
 
 
 def _written(tree: ast.Module, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
