@@ -250,8 +250,7 @@ async def _run_on_cluster(
         making = asyncio.create_task(runs.make(request))
         try:
             made, notes = await _finished(making)
-            async with runs.following(made.workload, listener, notes) as follower:
-                final = await follower.follow()
+            final = await runs.follower(made.workload, listener, notes).follow()
         except asyncio.CancelledError as error:
             explain_interrupt(error, _NO_NAME.format(request.job.name))
             with anyio.move_on_after(_END_TIMEOUT, shield=True), suppress(StepsetError):  # the run may not exist

@@ -34,7 +34,8 @@ from tests.cluster.testbed.handle import Cluster
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from stepset.backends.kubernetes.backend import KubernetesBackend, KubernetesHandle
+    from stepset.backends.kubernetes.backend import KubernetesBackend
+    from stepset.backends.kubernetes.handle import KubernetesHandle
 
 STEPSET = Path(sys.executable).parent / "stepset"
 ACCOUNT = "submitter"

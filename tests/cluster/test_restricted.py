@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepset.backends.kubernetes.backend import KubernetesHandle
+from stepset.backends.kubernetes.handle import KubernetesHandle
 from stepset.run_status import FailureKind, Phase
 from stepset.spec import parse_job
 from tests.cluster.runs import RecordingListener, Runs

@@ -40,16 +40,14 @@ def followed(namespace: tuple[int, Any], releases_pods: bool) -> tuple[RunStatus
 
     async def follow() -> tuple[RunStatus, list[str]]:
         async with ApiServer(deleted_run(namespace), watch=1.0) as server, client_at(server.port) as client:
-            observer = ListenerObserver(None, frozenset())
             follower = RunFollower(
                 NamespacedClient(client, "ns"),
                 jobset("one"),
-                observer,
+                ListenerObserver(None, frozenset()),
                 FollowOptions(frozenset(), read_only=not releases_pods),
             )
             with anyio.fail_after(30):
-                async with observer:
-                    status = await follower.follow()
+                status = await follower.follow()
             return status, [method for method, _, _ in server.requests]
 
     return asyncio.run(follow())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from stepset.backends.kubernetes.listening import Observer
 from stepset.watch.lines import OpenLine
 from stepset.watch.run_lines import RunLines
 from stepset_airflow.transferable import masked_status
@@ -25,7 +26,7 @@ _LONG = 1 << 20
 """If a line has more characters, a thread writes the line, because logging a long line takes much time."""
 
 
-class TaskObserver:
+class TaskObserver(Observer):
     """The observer of a run, which writes the log of the task and the page of the run, and calls the callbacks.
 
     If another triggerer has taken over the trigger, the observer blocks and writes nothing.

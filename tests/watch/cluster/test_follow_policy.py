@@ -21,16 +21,16 @@ RUNNING = PENDING.with_(phase=Phase.RUNNING, reason="")
 
 
 class Owner:
-    """Holds the current policy, as a follower does."""
+    """Holds the current policy, as a follower does, and whether the follower gives up."""
 
     def __init__(self, timeouts: Timeouts, sources: frozenset[str] | None = None) -> None:
-        self.policy = FollowPolicy(timeouts, sources)
+        self.policy, self.gave_up = FollowPolicy(timeouts, sources), False
 
     def status_to_report(
         self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
     ) -> RunStatus:
-        self.policy = self.policy.see(status, objects, now, clock, silent)
-        return self.policy.status_to_report(status, before, objects, now, clock)
+        self.policy, reported, self.gave_up = self.policy.decide(status, before, objects, now, clock, silent)
+        return reported
 
     def explained(self, status: RunStatus) -> RunStatus:
         return self.policy.explained(status)
@@ -48,7 +48,7 @@ def test_a_run_that_does_not_start_fails_after_the_startup_limit() -> None:
     policy = Owner(Timeouts(None, 60))
     assert status_after(policy, (PENDING, 0), (PENDING, 59)).phase is Phase.PENDING
     status = status_after(policy, (PENDING, 60))
-    assert (status.phase, status.reason, bool(policy.policy.gives_up(60))) == (Phase.FAILED, "Infrastructure", True)
+    assert (status.phase, status.reason, policy.gave_up) == (Phase.FAILED, "Infrastructure", True)
     assert status.failure is not None
     assert "still Pending (Starting); gave up after 60 s without all pods running" in status.failure.message
 
@@ -227,7 +227,7 @@ class TestPermanentTrouble:
         status = status_of(objects, Reports(), 0.0)
         for clock in clocks:
             last = policy.status_to_report(status, status, objects, 0.0, clock, 0.0)
-        assert bool(policy.policy.gives_up(clock)) is last.phase.final
+        assert policy.gave_up is last.phase.final
         return last
 
     @pytest.mark.parametrize(

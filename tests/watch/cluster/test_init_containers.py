@@ -69,10 +69,9 @@ class TestRunningInitContainer:
     def test_is_named_by_the_failure_after_the_timeout(self) -> None:
         objects, policy = initializing(FETCH), FollowPolicy(Timeouts(startup=40.0))
         found = status(objects, 1.0)
-        policy = policy.see(found, objects, STARTED + 1.0, 1.0, 0.0)
+        policy = policy.decide(found, found, objects, STARTED + 1.0, 1.0, 0.0).policy
         found = status(objects, 41.0)
-        policy = policy.see(found, objects, STARTED + 41.0, 41.0, 0.0)
-        failure = policy.status_to_report(found, found, objects, STARTED + 41.0, 41.0).failure
+        failure = policy.decide(found, found, objects, STARTED + 41.0, 41.0, 0.0).status.failure
         assert failure is not None
         assert failure.message.startswith("init container fetch of pod run-node-0-0-")
         assert failure.message.endswith("; gave up after 40 s without all pods running")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from stepset.backends.kubernetes.find import (
     read_run,
 )
 from stepset.backends.kubernetes.follow import FollowOptions, RunFollower, Stop
-from stepset.backends.kubernetes.listening import ListenerObserver, Observer, OutputStream
+from stepset.backends.kubernetes.listening import ListenerObserver, OutputStream
 from stepset.backends.kubernetes.logs.reading import LogRange, merged_rows
 from stepset.backends.kubernetes.logs.run_logs import PodOutput
 from stepset.backends.kubernetes.logs.selection import existing_rows, new_rows
@@ -137,36 +137,24 @@ class ClusterRuns:
         workload = read_workload(made.workload)
         return status if workload is None else status.with_(**stored_fields(workload))
 
-    @asynccontextmanager
-    async def following(
+    def follower(
         self,
         workload: Manifest,
         listener: RunListener | None = None,
         notes: tuple[str, ...] = (),
         *,
         read_only: bool = False,
-    ) -> AsyncIterator[RunFollower]:
-        """Yields a follower of a run. `notes` are the notes that every status of the run contains.
+    ) -> RunFollower:
+        """Returns a follower of a run. `notes` are the notes that every status of the run contains.
 
         `listener` receives log lines and states, in a separate thread. If `read_only` is true, the follower reads no
         logs, applies no time limits, writes no verdict and releases no pods.
         """
-        async with self.observer(listener) as observer:
-            yield self.follower(workload, observer, notes, read_only=read_only)
-
-    def observer(self, listener: RunListener | None) -> ListenerObserver:
-        """Returns an observer that passes states and the log lines of `self._sources` to a listener."""
-        return ListenerObserver(listener, self._sources)
-
-    def follower(
-        self, workload: Manifest, observer: Observer, notes: tuple[str, ...] = (), *, read_only: bool = False
-    ) -> RunFollower:
-        """Returns a follower of a run. `following` describes the arguments."""
         if read_only:
             options = FollowOptions(frozenset(), read_only=True, notes=notes)
         else:
             options = FollowOptions(self._sources, self._timeouts, notes=notes)
-        return RunFollower(self.namespaced, workload, observer, options)
+        return RunFollower(self.namespaced, workload, ListenerObserver(listener, options.sources), options)
 
     async def workload(self, name: str, uid: str = "") -> Manifest | None:
         """Returns the workload of a run. Returns None if no run has this name, or if the run does not have `uid`."""
@@ -326,8 +314,8 @@ class ClusterRuns:
             if name in self._cancelled:
                 return await self._ended(self._cancelled[name], timeout)
             raise
-        async with self.following(workload, listener, read_only=True) as follower:
-            status, cancelled = await follower.follow(timeout), self._cancelled.get(name)
+        follower = self.follower(workload, listener, read_only=True)
+        status, cancelled = await follower.follow(timeout), self._cancelled.get(name)
         killed = cancelled is not None and cancelled.killed and was_deleted(status)
         return _final(replace(cancelled, status=status)) if cancelled is not None and killed else status
 

@@ -141,23 +141,24 @@ class RunFollower:
             run.wake()
 
     async def follow(self, timeout: float | None = None) -> RunStatus:
-        """Follows the run and returns its status.
+        """Follows the run and returns its status. May be called once.
 
         Returns when the run is finished, when `cancel` has suspended the run, when `leave` is called, or after
         `timeout` seconds.
 
         Raises InfrastructureError if the account cannot read the run.
         """
-        if (known := verdict_of(self._workload)) is not None:
-            await self._set_status(known)
-            return known
         until = None if timeout is None else _now() + timeout
-        async with self._following() as run:
-            await self._until_over(run, until)
-            if self.status.phase.final:
-                await self._finish(run)
-            elif self._suspended or _past(until):
-                await self.logs.finish(LOG_TIMEOUT)
+        async with self._observer:
+            if (known := verdict_of(self._workload)) is not None:
+                await self._set_status(known)
+                return known
+            async with self._following() as run:
+                await self._until_over(run, until)
+                if self.status.phase.final:
+                    await self._finish(run)
+                elif self._suspended or _past(until):
+                    await self.logs.finish(LOG_TIMEOUT)
         return self.status
 
     async def send_stop_requests(self) -> None:
@@ -237,9 +238,8 @@ class RunFollower:
             self._run.changed.set()
 
     def _current_status(self, run: FollowedRun) -> RunStatus:
-        """Returns the current state."""
-        status = self._policy.explained(status_of(run.objects, self._reports, time.time()))
-        return status.with_(points=self._reports.points)
+        """Returns the current state, before the policy is applied."""
+        return status_of(run.objects, self._reports, time.time()).with_(points=self._reports.points)
 
     async def _update(self, run: FollowedRun) -> None:
         """Computes the run's state, notifies the observer if the state has changed, and acts on the state."""
@@ -250,13 +250,11 @@ class RunFollower:
             await self._set_status(self.status.with_(notes=(*self._options.notes, *outage)))
             return
         try:
-            current = self._current_status(run)
-            self._policy = self._policy.see(current, run.objects, now, clock, silent)
-            status = self._policy.status_to_report(current, self.status, run.objects, now, clock)
-            self.gave_up = bool(self._policy.gives_up(clock))
+            decision = self._policy.decide(self._current_status(run), self.status, run.objects, now, clock, silent)
         except Exception as error:  # noqa: BLE001  # after an internal error, the run must continue
             await self._retry(error)
             return
+        self._policy, status, self.gave_up = decision
         self._retries.succeeded()
         await self._show_progress()
         if not (self._options.read_only or status.phase.final):
@@ -297,8 +295,7 @@ class RunFollower:
             await self._observer.on_status(status)
 
     def _with_notes(self, run: FollowedRun, status: RunStatus, more: tuple[str, ...]) -> RunStatus:
-        before = (*self._options.notes, *self._release_problems, *run.access_notes)
-        return status.with_(notes=(*before, *status.notes, *more))
+        return status.with_(notes=self._options.notes + self._release_problems + run.access_notes + status.notes + more)
 
     def _may_be_temporary(self, error: StepsetError) -> bool:
         """Returns whether an error may be temporary.
@@ -333,7 +330,7 @@ class RunFollower:
         status = self.status
         if not self.gave_up:
             with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-                status = self._current_status(run)
+                status = self._policy.explained(self._current_status(run))
         if status.phase.final:
             if not self._stops:
                 status = await with_deleted_namespace(self._namespaced, status, read_only=self._options.read_only)

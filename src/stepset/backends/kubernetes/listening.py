@@ -1,4 +1,4 @@
-"""`Observer`, which receives the output and states of a followed run, and two implementations.
+"""`Observer`, which receives the output and states of a followed run, and two subclasses.
 
 `ListenerObserver` calls a RunListener. `OutputStream` passes the output to a function.
 """
@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVarTuple
+from typing import Self, TypeVarTuple
 
 import anyio
 
@@ -22,8 +22,17 @@ from stepset.watch.run_lines import RunLines
 Args = TypeVarTuple("Args")
 
 
-class Observer(Protocol):
-    """Receives a run's output and states, one call at a time. Log readers wait until each call has returned."""
+class Observer:
+    """Receives a run's output and states, one call at a time. Log readers wait until each call has returned.
+
+    The follower enters the context of the observer before the first call, and leaves the context after the last call.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Waits until the observer has processed each call."""
 
     async def on_output(self, output: PodOutput) -> None:
         """Receives log lines of a pod."""
@@ -35,7 +44,7 @@ class Observer(Protocol):
         """Is called after each computation of the state, even if the state has not changed."""
 
 
-class ListenerObserver:
+class ListenerObserver(Observer):
     """Calls a listener with the states of a run and with the log lines of the run.
 
     `sources` are the sources whose lines the listener receives. None means all sources. The listener is called in a
@@ -46,9 +55,6 @@ class ListenerObserver:
         self._listener, self._sources = listener, sources
         self._lines = RunLines()
         self._thread = ThreadPoolExecutor(1, "stepset listener")
-
-    async def __aenter__(self) -> ListenerObserver:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
@@ -78,8 +84,8 @@ class ListenerObserver:
         await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
 
-class OutputStream:
-    """Passes the output of a run's pods to the function `send`. Ignores the states of the run."""
+class OutputStream(Observer):
+    """Passes the output of a run's pods to the function `send`."""
 
     def __init__(self, send: Callable[[PodOutput], Awaitable[None]]) -> None:
         self._send = send
@@ -88,12 +94,6 @@ class OutputStream:
         """Passes an output to `send`, and waits until `send` returns. Ignores output of pods that are not needed."""
         if not output.beside:
             await self._send(output)
-
-    async def on_status(self, status: RunStatus) -> None:
-        """Does nothing."""
-
-    async def on_tick(self) -> None:
-        """Does nothing."""
 
 
 def _deliver(listener: RunListener, lines: list[LogLine | OpenLine]) -> None:

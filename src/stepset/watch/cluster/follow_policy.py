@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepset.defaults import STARTUP_TIMEOUT
 from stepset.run_status import Failure, FailureKind, Phase, RunStatus
@@ -86,7 +86,7 @@ class _Timed:
 
 @dataclass(frozen=True)
 class FollowPolicy:
-    """Decides what the follower of one run does. The follower replaces the policy by `see` after each observation.
+    """Decides what the follower of one run does. The follower calls `decide` after each observation.
 
     Many methods have these parameters:
 
@@ -116,8 +116,20 @@ class FollowPolicy:
     problem: _Timed = _Timed()
     absence: _Timed = _Timed("")
 
-    def see(self, status: RunStatus, objects: RunObjects, now: float, clock: float, silent: float) -> FollowPolicy:
-        """Returns the policy after an observation. While the server is silent, the time limits do not run."""
+    def decide(
+        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, silent: float
+    ) -> Decision:
+        """Returns what the follower does after an observation.
+
+        `status` is the result of `status_of` for `objects`. `before` is the status that was reported last. While the
+        server is silent, the time limits do not run.
+        """
+        status = self.explained(status)
+        policy = self._see(status, objects, now, clock, silent)
+        spent = policy._gives_up(clock)
+        return Decision(policy, policy._status_to_report(status, before, objects, now, clock, spent), bool(spent))
+
+    def _see(self, status: RunStatus, objects: RunObjects, now: float, clock: float, silent: float) -> FollowPolicy:
         final, answers = status.phase.final, silent <= UNREACHABLE_AFTER
         runs, stopped = answers and status.phase is Phase.RUNNING, final or _is_stopped(objects)
         running, seen_at = (self.running, self.seen_at) if stopped else (self._read(status) if runs else None, now)
@@ -134,18 +146,14 @@ class FollowPolicy:
             last_output=min(self.last_output, clock) if runs else clock,
         )
 
-    def status_to_report(
-        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float
+    def _status_to_report(
+        self, status: RunStatus, before: RunStatus, objects: RunObjects, now: float, clock: float, spent: str
     ) -> RunStatus:
-        """Returns the status to report. `before` is the status that was reported last.
-
-        If the policy gives up, the returned status is Failed, and its failure describes the current trouble. While the
-        pods of a deleted run are stopping, the returned status is `before` with the current notes and progress.
-        """
+        """Returns the field `status` of a decision. `spent` is the result of `_gives_up`."""
         if status.phase.final and self._terminating(objects, now):
             # The ranks may be saving their state. The run has finished when the ranks have exited.
             return before.with_(notes=(*status.notes, TERMINATING), progress=status.progress)
-        if spent := self.gives_up(clock):
+        if spent:
             ended = {"finished": now, "trouble": None, "waiting": None}
             return status.with_(phase=Phase.FAILED, reason="", failure=_failure(status, spent), **ended)
         quiet = self.timeouts.quiet
@@ -153,7 +161,7 @@ class FollowPolicy:
             return status
         return status.with_(notes=(*status.notes, quiet_sentence(quiet, self._read(status))))
 
-    def gives_up(self, clock: float) -> str:
+    def _gives_up(self, clock: float) -> str:
         """Returns why the follower must stop waiting for the run. Returns "" if the run may still start."""
         queued = self.waits.value == QUEUED
         allowed = self.timeouts.admission if queued else self.timeouts.startup
@@ -215,6 +223,22 @@ class FollowPolicy:
         if trouble is None or trouble.wait_limit is None:
             return None
         return waits, trouble.failure.kind, trouble.wait_limit
+
+
+class Decision(NamedTuple):
+    """What the follower of a run does after an observation.
+
+    Args:
+        policy: the policy for the next observation.
+        status: the status to report. If the follower gives up, the status is Failed, and its failure describes the
+            current trouble. While the pods of a deleted run are stopping, `status` is the status before the
+            observation with the current notes and progress.
+        gave_up: whether the follower stops waiting for the run.
+    """
+
+    policy: FollowPolicy
+    status: RunStatus
+    gave_up: bool
 
 
 def to_release(objects: RunObjects, released: Set[str], now: float, silent: float) -> list[LostPod]:
