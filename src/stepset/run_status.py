@@ -295,7 +295,8 @@ class RunStatus:
             object.__setattr__(self, "reason", self.failure.kind.value)  # the class is frozen
 
     def with_(self, **changes: Any) -> RunStatus:
-        return replace(self, **changes)
+        same = all(getattr(self, name) is value for name, value in changes.items())
+        return self if same else replace(self, **changes)  # copying is slow
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the status as plain data for JSON. The data contains no `points`, `resumable` and `function`."""
@@ -346,8 +347,7 @@ class RunStatus:
     def with_ttl(self, ttl: float | None) -> RunStatus:
         """Returns the status that expires `ttl` seconds after its end. Without a ttl or an end, `expires` is None."""
         over = self.phase.final and self.finished is not None and ttl is not None
-        expires = self.finished + ttl if over else None  # type: ignore[operator]  # checked above
-        return self if expires == self.expires else replace(self, expires=expires)
+        return self.with_(expires=self.finished + ttl if over else None)  # type: ignore[operator]  # checked above
 
     def expired(self, now: float) -> bool:
         """Returns whether the ttl of the run has expired at the time `now`, in seconds since the epoch."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import anyio
 
@@ -102,9 +102,8 @@ class FollowedRun:
     @property
     def access_notes(self) -> tuple[str, ...]:
         """Notes on optional collections that the account cannot read, and on unexpected errors of watches."""
-        refusals = (reflector.refusal for reflector in self._reflectors)
-        namespaced = self._namespaced
-        notes = [access_note(each, namespaced.namespace, namespaced.grant) for each in refusals if each is not None]
+        refusals = [reflector.refusal for reflector in self._reflectors if reflector.refusal is not None]
+        notes = [access_note(each, self._namespaced.namespace, self._namespaced.grant) for each in refusals]
         notes += [reflector.problem for reflector in self._reflectors]
         return tuple(note for note in notes if note)
 
@@ -131,7 +130,7 @@ class FollowedRun:
         self.taken -= {uid for uid, each in own.items() if each.verb == "DELETED"}
         return [_log_pod(each) for each in own.values()]
 
-    @property
+    @cached_property
     def _namespaced(self) -> NamespacedClient:
         return self.informer.namespaced.of_kind(resource_of(self.workload))
 
