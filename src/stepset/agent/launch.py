@@ -75,9 +75,10 @@ def newest_checkpoint(env: Mapping[str, str], before: int = 0) -> tuple[int, str
     newest = None
     with IF_POSSIBLE:
         for entry in os.scandir(env.get("STEPSET_CHECKPOINT_DIR") or os.devnull):
-            at, name = entry.stat().st_mtime_ns, entry.name
-            if since <= at and (again or at <= before) and name[0] != "." and name != "lost+found":
-                newest = max(newest or (0, ""), (at, entry.path))
+            with IF_POSSIBLE:  # a link may lead to a deleted checkpoint
+                at, name = entry.stat().st_mtime_ns, entry.name
+                if since <= at and (again or at <= before) and name[0] != "." and name != "lost+found":
+                    newest = max(newest or (0, ""), (at, entry.path))
     return newest
 
 

@@ -85,6 +85,17 @@ def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path) -> None:
     assert newest_checkpoint({**env, "STEPSET_FRESH": "3500000000"}) is None
 
 
+def test_a_link_to_a_deleted_checkpoint_does_not_hide_the_others(tmp_path: Path) -> None:
+    """Training code keeps the link `last`, and deletes old checkpoints. The order of the entries is arbitrary."""
+    for n in range(20):
+        (tmp_path / f"last-{n}").symlink_to("step-0")
+    (tmp_path / "step-1").touch()
+    for n in range(20, 40):
+        (tmp_path / f"last-{n}").symlink_to("step-0")
+    found = newest_checkpoint({"STEPSET_CHECKPOINT_DIR": str(tmp_path)})
+    assert found is not None and found[1] == str(tmp_path / "step-1")
+
+
 def test_all_ranks_of_a_pod_follow_its_decision(config: Callable[..., Config], tmp_path: Path) -> None:
     pod = pod_env(config(launcher=["torchrun"]), {"STEPSET_CHECKPOINT_DIR": str(tmp_path)})
     (tmp_path / "of-rank-0").touch()  # written before the other ranks start
